@@ -1,0 +1,83 @@
+package inference
+
+import (
+	"context"
+	"time"
+)
+
+// Model is a name that clients may ask for, and what the gateway does with calls to it.
+// A Model is immutable once it is in a snapshot; what changes while it serves lives behind its targets' pools.
+type Model struct {
+	Name string
+	// Route is set for a model that the configuration declares; else it passes through under its own name.
+	Route bool
+	// Targets by name, and in order of version where targets are implicit.
+	Targets map[string]*Target
+	// Stable is the target of calls that nothing sends elsewhere. For a model without declared targets it is
+	// nil, and Choose tells instead, since its versions come and go.
+	Stable *Target
+	// Choose gives the target of an unpinned call to a model without declared targets.
+	Choose func() (*Target, error)
+	// Pin gives the target of a call that names its version, or a fault.
+	Pin func(version string) (*Target, error)
+	// Timeouts of its calls.
+	Timeouts Timeouts
+	// Tensors of Predict as declared; nil means that the upstream's metadata tells.
+	Tensors *Tensors
+	// SetHeaders are set on metadata toward the upstream; "{target}" in a value stands for the target's name.
+	SetHeaders map[string]string
+}
+
+// Timeouts bound a call's time upstream.
+type Timeouts struct {
+	Max         time.Duration // of a unary call; the only cap
+	FirstAnswer time.Duration // of a message in a stream, until its first answer
+	Idle        time.Duration // of a message in a stream, between answers
+}
+
+// Target is where a call can go: one version of a model on one upstream.
+type Target struct {
+	Name     string // as scripts, weights and metrics call it
+	Model    string // the model's name on the upstream
+	Version  string // the version there; "" when the upstream has no versions
+	Upstream string // name of the upstream
+	Asked    string // the model's name as clients know it, for labels
+	Pool     Pool
+}
+
+// Pool is the part of an upstream that can serve one target. Its state outlives reloads of the configuration.
+type Pool interface {
+	// Pick chooses an endpoint for c, other than those in not. It returns a fault when there is none.
+	Pick(c *Call, not []Endpoint) (Endpoint, error)
+	// Ready reports whether any endpoint can serve the target now.
+	Ready() bool
+}
+
+// Endpoint is one address of an upstream, seen by one target. Endpoints are comparable.
+type Endpoint interface {
+	// Name is the address, host:port.
+	Name() string
+	// Infer sends c, hands each answer to c.Send, and returns when c has been answered for good.
+	// For a message of a stream (c.Stream) it waits for c.Turn before it sends, and gives the turn on.
+	Infer(ctx context.Context, c *Call) error
+}
+
+// Tensors says how the flat bytes of a PredictionRequest become tensors and which output answers it.
+type Tensors struct {
+	Inputs     []Tensor
+	Output     string // name of the output that becomes output_tensor; "" is the first floating-point one
+	Confidence Confidence
+}
+
+// Tensor is a tensor's name, KServe datatype and shape with the batch first; -1 may be any size.
+type Tensor struct {
+	Name     string
+	Datatype string
+	Shape    []int64
+}
+
+// Confidence says how confidence is computed from an output.
+type Confidence struct {
+	Output string // "" is Tensors.Output
+	Reduce string // first | max | mean over row 0; "" is first for one element a row, else max
+}
