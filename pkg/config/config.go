@@ -1,0 +1,142 @@
+// Package config reads the one file an operator writes. Two types stand for it: File is what the file says, field
+// by field, and Config is what runs: checked, compiled and immutable.
+//
+// Every mistake is reported at once, each with its path, line and column; an unknown key is a mistake, and so is
+// a section that this build does not serve: nothing is accepted and then ignored. The environment has twins of
+// the fields that differ from container to container, so that a container needs no file at all.
+package config
+
+import (
+	"slices"
+	"time"
+
+	"github.com/model-gateway/model-gateway/pkg/inference"
+)
+
+// Config is a configuration that can run. It is immutable: whoever holds one may read it from any goroutine.
+type Config struct {
+	// Path is the file it was read from; "" when the environment said everything.
+	Path string
+	// Source is the file's text as it was read, and Hash its SHA-256 in hex.
+	Source []byte
+	Hash   string
+	// Notes are things to tell the operator that are no mistakes, a line each.
+	Notes []string
+
+	Listen Listen
+	// Passthrough lets a name that no model declares through under its own name.
+	Passthrough bool
+	// Control lists the kinds of control that are open: "repository", "shm", "trace", "log". Sorted, no doubles.
+	Control []string
+	// StateDir is where the last good configuration is kept; "" keeps none.
+	StateDir string
+	// Defaults are the timeouts of models that pass through.
+	Defaults inference.Timeouts
+	// Upstreams in the file's order, at least one.
+	Upstreams []Upstream
+	// Models in the file's order; may be none when names pass through.
+	Models []Model
+}
+
+// Listen says where the gateway listens and how much it takes at once.
+type Listen struct {
+	Data        string        // host:port of gRPC and HTTP; the host may be empty
+	Admin       string        // host:port of the admin port; "" when it is off
+	Metrics     string        // where /metrics is served: MetricsAdmin or MetricsBoth
+	MaxMessage  int           // bytes of one message, on every hop
+	DrainBefore time.Duration // unready, and still taking calls
+	DrainGrace  time.Duration // for calls under way to finish
+}
+
+// Where /metrics is served.
+const (
+	MetricsAdmin = "admin" // the admin port only
+	MetricsBoth  = "both"  // the admin port, where there is one, and the data port
+)
+
+// Kinds of upstream.
+const Triton = "triton"
+
+// Which calls carry a traceparent toward an upstream.
+const (
+	TraceSampled = "sampled"
+	TraceAlways  = "always"
+	TraceNever   = "never"
+)
+
+// Upstream is something that serves models: one or many addresses that serve the same.
+// Either Endpoints or DNS is set.
+type Upstream struct {
+	Name        string
+	Kind        string   // Triton
+	Endpoints   []string // host:port each, no doubles
+	DNS         string   // host:port; every address the host has is an endpoint
+	Traceparent string   // TraceSampled, TraceAlways or TraceNever
+}
+
+// Which versions a caller may pin.
+const (
+	PinsDeclared = "declared" // those of declared targets
+	PinsAny      = "any"      // any that an upstream has
+)
+
+// Model is a name that clients may ask for.
+type Model struct {
+	Name string
+	// Targets in the file's order. None means that every version Upstream has of UpstreamModel is an implicit
+	// target model_v<version>.
+	Targets []Target
+	// Upstream and UpstreamModel are those of implicit targets, and set for every model that has an unambiguous
+	// upstream; UpstreamModel is the model's name there.
+	Upstream      string
+	UpstreamModel string
+	// Stable is the name of the target of calls that nothing sends elsewhere; "" only where there are no Targets.
+	Stable string
+	// Pins is PinsDeclared or PinsAny; PinsAny where there are no Targets.
+	Pins     string
+	Timeouts inference.Timeouts
+	// Tensors of Predict; nil means that the upstream's metadata tells.
+	Tensors *inference.Tensors
+	// SetHeaders are set on metadata toward the upstream, names in lower case; "{target}" in a value stands for
+	// the target's name. Nil when there are none.
+	SetHeaders map[string]string
+}
+
+// Target is one version of a model on one upstream.
+type Target struct {
+	Name     string // as weights, scripts and metrics call it
+	Upstream string // name of a declared upstream
+	Model    string // the model's name there
+	Version  string // a positive number in decimal
+}
+
+// Upstream finds an upstream by name.
+func (c *Config) Upstream(name string) (Upstream, bool) {
+	i := slices.IndexFunc(c.Upstreams, func(u Upstream) bool { return u.Name == name })
+	if i < 0 {
+		return Upstream{}, false
+	}
+	return c.Upstreams[i], true
+}
+
+// NeedsRestart names the fields that differ between old and next and that a running gateway cannot change.
+// A reload that changes any of them is refused as a whole.
+func NeedsRestart(old, next *Config) []string {
+	var names []string
+	for _, f := range []struct {
+		name string
+		same bool
+	}{
+		{"listen.data", old.Listen.Data == next.Listen.Data},
+		{"listen.admin", old.Listen.Admin == next.Listen.Admin},
+		{"listen.metrics", old.Listen.Metrics == next.Listen.Metrics},
+		{"listen.max_message", old.Listen.MaxMessage == next.Listen.MaxMessage},
+		{"listen.drain.before", old.Listen.DrainBefore == next.Listen.DrainBefore},
+		{"listen.drain.grace", old.Listen.DrainGrace == next.Listen.DrainGrace},
+	} {
+		if !f.same {
+			names = append(names, f.name)
+		}
+	}
+	return names
+}
