@@ -3,6 +3,7 @@
 package inference
 
 import (
+	"net"
 	"time"
 )
 
@@ -54,7 +55,7 @@ type Call struct {
 	Protocol Protocol
 	Method   string              // full gRPC method, or the HTTP route
 	Start    time.Time           // when the message had been read
-	Peer     string              // remote address, host:port
+	Peer     net.Addr            // remote address; nil when unknown
 	Incoming map[string][]string // the client's metadata, lower-case keys; owned by the call
 	Request  Frame               // PredictionRequest or ModelInferRequest, see Protocol; owned by the call
 	Head     Head                // what was read from Request without decoding it
@@ -79,7 +80,7 @@ type Call struct {
 	// forward and the upstream
 	Endpoint   string // the endpoint that was tried last, for logs and answers
 	Attempts   int
-	Decoupled  bool                // the model may answer any number of times
+	Decoupled  bool                // the model may answer any number of times; set by MarkDecoupled
 	UpstreamIn time.Duration       // time spent waiting for the upstream, all attempts
 	Header     map[string][]string // what the upstream sent before its answer
 	Trailer    map[string][]string // and after it
@@ -92,6 +93,19 @@ type Call struct {
 	// InBand is the fault of an answer that is itself an error report (a stream's error_message):
 	// sent as it came, and yet counted as the failure it is.
 	InBand error
+
+	// OnDecoupled, where set, is told as soon as the model is known to be decoupled, before any answer.
+	OnDecoupled func()
+}
+
+// MarkDecoupled notes that the model of c may answer any number of times.
+func (c *Call) MarkDecoupled() {
+	if !c.Decoupled {
+		c.Decoupled = true
+		if c.OnDecoupled != nil {
+			c.OnDecoupled()
+		}
+	}
 }
 
 // Identity is who asks, and under which names this request is known.

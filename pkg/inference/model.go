@@ -18,8 +18,9 @@ type Model struct {
 	Stable *Target
 	// Choose gives the target of an unpinned call to a model without declared targets.
 	Choose func() (*Target, error)
-	// Pin gives the target of a call that names its version, or a fault.
-	Pin func(version string) (*Target, error)
+	// Pin gives the target of a call that names its version, or a fault. It may ask an upstream about a
+	// version it has not heard of.
+	Pin func(ctx context.Context, version string) (*Target, error)
 	// Timeouts of its calls.
 	Timeouts Timeouts
 	// Tensors of Predict as declared; nil means that the upstream's metadata tells.

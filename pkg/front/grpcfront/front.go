@@ -1,0 +1,117 @@
+// Package grpcfront is the gateway's gRPC server: ml.inference.InferenceService, inference.GRPCInferenceService, health
+// and reflection. It reads messages as frames, peeks the few fields that decide, hands calls to the pipeline and
+// renders answers and faults. Tensor bytes pass through it by reference.
+package grpcfront
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"time"
+
+	"google.golang.org/grpc"
+	_ "google.golang.org/grpc/encoding/gzip" // clients may send compressed messages
+	"google.golang.org/grpc/health"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/reflection"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/model-gateway/model-gateway/pkg/inference"
+	"github.com/model-gateway/model-gateway/pkg/wire"
+)
+
+// Pipeline takes calls through the stages.
+type Pipeline interface {
+	// Do answers a unary call.
+	Do(ctx context.Context, c *inference.Call) error
+	// Open runs body, which serves a client stream, inside the stages that see a stream once.
+	Open(ctx context.Context, c *inference.Call, body inference.Handler) error
+	// Message answers one message of a stream.
+	Message(ctx context.Context, c *inference.Call) error
+	// Refuse ends a call that could not even be read, so that it is counted and has its ids.
+	Refuse(ctx context.Context, c *inference.Call, err error) error
+}
+
+// Control answers questions about servers and models and does what changes them. method is a method
+// of inference.GRPCInferenceService by its short name.
+type Control interface {
+	Do(ctx context.Context, c *inference.Call, method string, request proto.Message) (proto.Message, error)
+}
+
+// Options of a Front.
+type Options struct {
+	Pipeline   Pipeline
+	Control    Control
+	MaxMessage int // bytes of one message, either way
+	Log        *slog.Logger
+}
+
+const (
+	streamWindow     = 256 << 10
+	connectionWindow = 1 << 20
+	maxStreams       = 1000
+	maxHeaderBytes   = 16 << 10
+	handshake        = 10 * time.Second
+	// Clients may ping every 10 s, also while nothing is under way; twice as often is still forgiven.
+	minPing = 5 * time.Second
+	// Half-open connections of clients that vanished are found by the server's own pings.
+	pingIdle, pingTimeout = 2 * time.Minute, 20 * time.Second
+)
+
+// Front is the gRPC server.
+type Front struct {
+	opts   Options
+	server *grpc.Server
+	health *health.Server
+}
+
+// New makes a Front that is not serving yet.
+func New(opts Options) *Front {
+	f := &Front{opts: opts, health: health.NewServer()}
+	f.server = grpc.NewServer(
+		grpc.ForceServerCodecV2(wire.Codec{}),
+		grpc.MaxRecvMsgSize(opts.MaxMessage), grpc.MaxSendMsgSize(opts.MaxMessage+sendSlack),
+		grpc.InitialWindowSize(streamWindow), grpc.InitialConnWindowSize(connectionWindow),
+		grpc.MaxConcurrentStreams(maxStreams), grpc.MaxHeaderListSize(maxHeaderBytes),
+		grpc.ConnectionTimeout(handshake),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: minPing, PermitWithoutStream: true}),
+		grpc.KeepaliveParams(keepalive.ServerParameters{Time: pingIdle, Timeout: pingTimeout}),
+	)
+	f.server.RegisterService(f.predictService(), nil)
+	f.server.RegisterService(f.kserveService(), nil)
+	healthpb.RegisterHealthServer(f.server, f.health)
+	reflection.Register(f.server)
+	f.SetServing(false)
+	return f
+}
+
+// sendSlack lets an answer that the upstream's own cap let through out again, with what we put around it.
+const sendSlack = 64 << 10
+
+// Serve serves until Drain or Stop.
+func (f *Front) Serve(l net.Listener) error { return f.server.Serve(l) }
+
+// SetServing sets what grpc.health.v1 says, of the server and of each service.
+func (f *Front) SetServing(serving bool) {
+	status := healthpb.HealthCheckResponse_NOT_SERVING
+	if serving {
+		status = healthpb.HealthCheckResponse_SERVING
+	}
+	for _, service := range []string{"", predictName, kserveName} {
+		f.health.SetServingStatus(service, status)
+	}
+}
+
+// Drain tells all clients to go away, lets calls under way finish, and returns when they have or ctx ends; what is
+// left then is cut.
+func (f *Front) Drain(ctx context.Context) {
+	done := make(chan struct{})
+	go func() { f.server.GracefulStop(); close(done) }()
+	select {
+	case <-done:
+	case <-ctx.Done():
+		f.server.Stop()
+		<-done
+	}
+}

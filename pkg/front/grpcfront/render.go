@@ -1,0 +1,65 @@
+package grpcfront
+
+import (
+	"context"
+	"strings"
+
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/protoadapt"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/model-gateway/model-gateway/pkg/fault"
+	"github.com/model-gateway/model-gateway/pkg/inference"
+)
+
+const domain = "model-gateway"
+
+// toStatus renders a fault: its code and text, ErrorInfo with the reason, and RetryInfo where trying again may help.
+func toStatus(err error) error {
+	f := fault.Of(err)
+	s := status.New(f.Code(), f.Msg)
+	details := []protoadapt.MessageV1{&errdetails.ErrorInfo{Reason: f.Kind.Reason(), Domain: domain}}
+	if wait := f.Retry(); wait > 0 {
+		details = append(details, &errdetails.RetryInfo{RetryDelay: durationpb.New(wait)})
+	}
+	if detailed, err := s.WithDetails(details...); err == nil {
+		s = detailed
+	}
+	return s.Err()
+}
+
+// sendHeader sets what every answer carries, and what the upstream sent beside its own.
+func sendHeader(ctx context.Context, c *inference.Call) {
+	values := []string{c.RequestID, "", "", ""} // one allocation for all
+	md := make(metadata.MD, 4)
+	md["x-request-id"] = values[0:1:1]
+	if c.Target != nil {
+		values[1], values[2], values[3] = c.Target.Name, c.Target.Version, c.Target.Upstream
+		md["x-gateway-target"] = values[1:2:2]
+		md["x-gateway-model-version"] = values[2:3:3]
+		md["x-gateway-upstream"] = values[3:4:4]
+	}
+	for name, v := range c.Header {
+		if !hopByHop(name) && md[name] == nil {
+			md[name] = v
+		}
+	}
+	_ = grpc.SetHeader(ctx, md) // fails only when the client is gone
+	if len(c.Trailer) > 0 {
+		trailer := make(metadata.MD, len(c.Trailer))
+		for name, v := range c.Trailer {
+			if !hopByHop(name) {
+				trailer[name] = v
+			}
+		}
+		_ = grpc.SetTrailer(ctx, trailer)
+	}
+}
+
+// hopByHop names what gRPC itself sets on each hop.
+func hopByHop(name string) bool {
+	return name == "content-type" || name == "user-agent" || name == "date" || name == "server" || strings.HasPrefix(name, ":") || strings.HasPrefix(name, "grpc-")
+}

@@ -1,0 +1,91 @@
+package grpcfront
+
+import (
+	"context"
+
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/model-gateway/model-gateway/pkg/inference"
+	inferencepb "github.com/model-gateway/model-gateway/proto/ml/inference"
+	tritonpb "github.com/model-gateway/model-gateway/proto/triton"
+)
+
+const (
+	predictName = "ml.inference.InferenceService"
+	kserveName  = "inference.GRPCInferenceService"
+)
+
+// predictService is the users' service on raw frames.
+func (f *Front) predictService() *grpc.ServiceDesc {
+	return &grpc.ServiceDesc{
+		ServiceName: predictName, HandlerType: (*any)(nil), Metadata: inferencepb.InferenceService_ServiceDesc.Metadata,
+		Methods: []grpc.MethodDesc{{MethodName: "Predict", Handler: f.unary(inference.Predict)}},
+		Streams: []grpc.StreamDesc{{StreamName: "PredictStream", ClientStreams: true, ServerStreams: true, Handler: f.stream(inference.PredictStream)}},
+	}
+}
+
+// kserveService is Triton's service: inference on raw frames, everything else as the messages it is.
+func (f *Front) kserveService() *grpc.ServiceDesc {
+	desc := &grpc.ServiceDesc{
+		ServiceName: kserveName, HandlerType: (*any)(nil), Metadata: tritonpb.GRPCInferenceService_ServiceDesc.Metadata,
+		Methods: []grpc.MethodDesc{{MethodName: "ModelInfer", Handler: f.unary(inference.KServe)}},
+		Streams: []grpc.StreamDesc{{StreamName: "ModelStreamInfer", ClientStreams: true, ServerStreams: true, Handler: f.stream(inference.KServeStream)}},
+	}
+	for method, what := range questions {
+		desc.Methods = append(desc.Methods, grpc.MethodDesc{MethodName: method, Handler: f.question(method, what)})
+	}
+	return desc
+}
+
+// question is an RPC that is not an inference: what kind of access it takes and which message asks it.
+type question struct {
+	kind    inference.Kind
+	request func() proto.Message
+}
+
+func message[T any, P interface {
+	*T
+	proto.Message
+}]() func() proto.Message {
+	return func() proto.Message { return P(new(T)) }
+}
+
+var questions = map[string]question{
+	"ServerLive":                   {inference.Metadata, message[tritonpb.ServerLiveRequest]()},
+	"ServerReady":                  {inference.Metadata, message[tritonpb.ServerReadyRequest]()},
+	"ServerMetadata":               {inference.Metadata, message[tritonpb.ServerMetadataRequest]()},
+	"ModelReady":                   {inference.Metadata, message[tritonpb.ModelReadyRequest]()},
+	"ModelMetadata":                {inference.Metadata, message[tritonpb.ModelMetadataRequest]()},
+	"ModelConfig":                  {inference.Metadata, message[tritonpb.ModelConfigRequest]()},
+	"ModelStatistics":              {inference.Metadata, message[tritonpb.ModelStatisticsRequest]()},
+	"RepositoryIndex":              {inference.Metadata, message[tritonpb.RepositoryIndexRequest]()},
+	"RepositoryModelLoad":          {inference.Repository, message[tritonpb.RepositoryModelLoadRequest]()},
+	"RepositoryModelUnload":        {inference.Repository, message[tritonpb.RepositoryModelUnloadRequest]()},
+	"SystemSharedMemoryStatus":     {inference.SharedMemory, message[tritonpb.SystemSharedMemoryStatusRequest]()},
+	"SystemSharedMemoryRegister":   {inference.SharedMemory, message[tritonpb.SystemSharedMemoryRegisterRequest]()},
+	"SystemSharedMemoryUnregister": {inference.SharedMemory, message[tritonpb.SystemSharedMemoryUnregisterRequest]()},
+	"CudaSharedMemoryStatus":       {inference.SharedMemory, message[tritonpb.CudaSharedMemoryStatusRequest]()},
+	"CudaSharedMemoryRegister":     {inference.SharedMemory, message[tritonpb.CudaSharedMemoryRegisterRequest]()},
+	"CudaSharedMemoryUnregister":   {inference.SharedMemory, message[tritonpb.CudaSharedMemoryUnregisterRequest]()},
+	"TraceSetting":                 {inference.Trace, message[tritonpb.TraceSettingRequest]()},
+	"LogSettings":                  {inference.Log, message[tritonpb.LogSettingsRequest]()},
+}
+
+// question handles one of them.
+func (f *Front) question(method string, q question) grpc.MethodHandler {
+	return func(_ any, ctx context.Context, decode func(any) error, _ grpc.UnaryServerInterceptor) (any, error) {
+		c := f.newCall(ctx, inference.KServe)
+		c.Kind, c.Method = q.kind, "/"+kserveName+"/"+method
+		request := q.request()
+		if err := decode(request); err != nil {
+			return nil, f.refuse(ctx, c, f.readFault(err))
+		}
+		answer, err := f.opts.Control.Do(ctx, c, method, request)
+		sendHeader(ctx, c)
+		if err != nil {
+			return nil, toStatus(err)
+		}
+		return answer, nil
+	}
+}

@@ -1,0 +1,142 @@
+package grpcfront
+
+import (
+	"context"
+	"errors"
+	"io"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
+
+	"github.com/model-gateway/model-gateway/pkg/fault"
+	"github.com/model-gateway/model-gateway/pkg/inference"
+	"github.com/model-gateway/model-gateway/pkg/wire"
+)
+
+// window is how many messages of one stream may be under way. The next one is read when there is room, so a client that
+// sends faster than the model answers is held back by HTTP/2 flow control.
+const window = 64
+
+// stream handles PredictStream and ModelStreamInfer.
+func (f *Front) stream(protocol inference.Protocol) grpc.StreamHandler {
+	peek := peekOf(protocol)
+	return func(_ any, ss grpc.ServerStream) error {
+		c := f.newCall(ss.Context(), protocol)
+		c.Method, c.Opening = methods[protocol], true
+		err := f.opts.Pipeline.Open(ss.Context(), c, func(ctx context.Context, c *inference.Call) error {
+			_ = ss.SetHeader(metadata.Pairs("x-request-id", c.RequestID))
+			ctx, cancel := context.WithCancel(ctx)
+			defer cancel()
+			t := &talk{
+				front: f, stream: ss, opening: c, peek: peek, cancel: cancel,
+				shared: &inference.Stream{Identity: c.Identity, Context: ctx},
+				room:   make(chan struct{}, window),
+			}
+			return t.run(ctx)
+		})
+		if err != nil {
+			return toStatus(err)
+		}
+		return nil
+	}
+}
+
+// talk is one client stream. Its messages go through the pipeline side by side; two lines of turns keep them in
+// order where it matters: one in which they leave for the upstream, one in which their answers leave for the client.
+type talk struct {
+	front   *Front
+	stream  grpc.ServerStream
+	opening *inference.Call
+	peek    func(inference.Frame) (inference.Head, error)
+	shared  *inference.Stream
+	cancel  context.CancelFunc
+	room    chan struct{}
+	under   sync.WaitGroup
+
+	writing sync.Mutex // one answer at a time
+}
+
+// run reads messages until the client has no more, then waits for the last answer. An error ends the stream.
+func (t *talk) run(ctx context.Context) (err error) {
+	defer func() {
+		if err != nil {
+			t.cancel() // nobody reads the answers any more
+		}
+		t.under.Wait()
+		t.shared.Close()
+	}()
+	var sending, answering inference.Turn
+	for {
+		select {
+		case t.room <- struct{}{}:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+		c := t.newMessage()
+		if err := t.stream.RecvMsg(&c.Request); err != nil {
+			if errors.Is(err, io.EOF) {
+				return nil
+			}
+			return t.front.readFault(err)
+		}
+		c.Start = time.Now()
+		sending, answering = sending.Next(), answering.Next()
+		c.Turn = sending
+		t.under.Go(func() {
+			defer func() { <-t.room }()
+			t.answer(ctx, c, answering)
+		})
+	}
+}
+
+func (t *talk) newMessage() *inference.Call {
+	o := t.opening
+	return &inference.Call{Protocol: o.Protocol, Method: o.Method, Peer: o.Peer, Incoming: o.Incoming, Stream: t.shared}
+}
+
+// answer takes one message through the pipeline and its answers, or the error that it gets in their place, to the client.
+func (t *talk) answer(ctx context.Context, c *inference.Call, answering inference.Turn) {
+	defer c.Free()
+	defer answering.Pass()
+	defer c.Turn.Pass()
+	ordered := true
+	if c.Protocol == inference.KServeStream {
+		c.OnDecoupled = func() { ordered = false; answering.Pass() } // its answers go out as they come
+	}
+	send := func(answer inference.Frame) error {
+		if ordered {
+			if err := answering.Wait(ctx); err != nil {
+				answer.Free()
+				return err
+			}
+		}
+		return t.send(answer)
+	}
+	c.Sink = send
+	head, err := t.peek(c.Request)
+	c.Head = head
+	if err != nil {
+		err = t.front.opts.Pipeline.Refuse(ctx, c, err)
+	} else {
+		err = t.front.opts.Pipeline.Message(ctx, c)
+	}
+	if err != nil && ctx.Err() == nil {
+		_ = send(errorAnswer(c, fault.Of(err)))
+	}
+}
+
+func (t *talk) send(answer inference.Frame) error {
+	t.writing.Lock()
+	defer t.writing.Unlock()
+	return t.stream.SendMsg(&wire.Give{Frame: &answer})
+}
+
+// errorAnswer tells a client, inside its healthy stream, that one message failed.
+func errorAnswer(c *inference.Call, f *fault.Fault) inference.Frame {
+	if c.Protocol.SpeaksPredict() {
+		return wire.PredictError("ERROR: "+f.Kind.Reason()+": "+f.Msg, time.Since(c.Start))
+	}
+	return wire.StreamError(c.Head.ID, c.Head.Model, f.Msg)
+}

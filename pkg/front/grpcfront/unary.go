@@ -1,0 +1,92 @@
+package grpcfront
+
+import (
+	"context"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/status"
+
+	"github.com/model-gateway/model-gateway/pkg/fault"
+	"github.com/model-gateway/model-gateway/pkg/inference"
+	"github.com/model-gateway/model-gateway/pkg/wire"
+)
+
+var methods = map[inference.Protocol]string{
+	inference.Predict:       "/" + predictName + "/Predict",
+	inference.PredictStream: "/" + predictName + "/PredictStream",
+	inference.KServe:        "/" + kserveName + "/ModelInfer",
+	inference.KServeStream:  "/" + kserveName + "/ModelStreamInfer",
+}
+
+// unary handles Predict and ModelInfer: the whole path of a call can be read here.
+func (f *Front) unary(protocol inference.Protocol) grpc.MethodHandler {
+	method := methods[protocol]
+	peek := peekOf(protocol)
+	return func(_ any, ctx context.Context, decode func(any) error, _ grpc.UnaryServerInterceptor) (any, error) {
+		c := f.newCall(ctx, protocol)
+		c.Method = method
+		if err := decode(&c.Request); err != nil {
+			return nil, f.refuse(ctx, c, f.readFault(err))
+		}
+		c.Start = time.Now()
+		head, err := peek(c.Request)
+		c.Head = head
+		if err != nil {
+			c.Free()
+			return nil, f.refuse(ctx, c, err)
+		}
+		err = f.opts.Pipeline.Do(ctx, c)
+		c.Request.Free()
+		sendHeader(ctx, c)
+		if err != nil {
+			c.Answer.Free()
+			return nil, toStatus(err)
+		}
+		return &wire.Give{Frame: &c.Answer}, nil
+	}
+}
+
+func peekOf(p inference.Protocol) func(inference.Frame) (inference.Head, error) {
+	if p.SpeaksPredict() {
+		return wire.PeekPredict
+	}
+	return wire.PeekInfer
+}
+
+// newCall starts a call with what gRPC knows of it. The metadata is a copy already and belongs to the call.
+func (f *Front) newCall(ctx context.Context, protocol inference.Protocol) *inference.Call {
+	c := &inference.Call{Protocol: protocol, Start: time.Now()}
+	if md, ok := metadata.FromIncomingContext(ctx); ok {
+		c.Incoming = md
+	}
+	if p, ok := peer.FromContext(ctx); ok {
+		c.Peer = p.Addr
+	}
+	return c
+}
+
+// refuse ends a call that could not be read.
+func (f *Front) refuse(ctx context.Context, c *inference.Call, err error) error {
+	err = f.opts.Pipeline.Refuse(ctx, c, err)
+	sendHeader(ctx, c)
+	return toStatus(err)
+}
+
+// readFault turns an error of reading a message into a fault that says what to do.
+func (f *Front) readFault(err error) error {
+	s, ok := status.FromError(err)
+	if !ok {
+		return fault.Wrap(fault.InvalidArgument, err, "the request could not be read")
+	}
+	switch s.Code() {
+	case codes.ResourceExhausted:
+		return fault.Wrap(fault.TooLarge, err, "the message is larger than the %d bytes accepted here; send smaller batches, or ask the operator to raise listen.max_message", f.opts.MaxMessage)
+	case codes.Canceled, codes.DeadlineExceeded:
+		return &fault.Fault{Kind: fault.Cancelled, Msg: "the caller went away while its request was being read", Cause: err}
+	}
+	return fault.Wrap(fault.InvalidArgument, err, "the request could not be read: %s", s.Message())
+}

@@ -1,0 +1,163 @@
+// Package identify finds out who asks and under which names the request is known: request id, trace, caller, user.
+//
+// A name sent in the message itself (metadata of a PredictionRequest) goes before one sent as a header. A request id
+// that is missing or not clean is replaced by a fresh UUIDv7, so that every call can be found in the logs of all hops.
+package identify
+
+import (
+	"context"
+	"encoding/binary"
+	"encoding/hex"
+	"math/rand/v2"
+
+	"github.com/google/uuid"
+
+	"github.com/model-gateway/model-gateway/pkg/inference"
+)
+
+const (
+	maxID   = 128 // bytes of a request or trace id
+	maxUser = 256 // bytes of a user id
+)
+
+// Stage identifies calls. Its zero value trusts the network: the user that is sent is believed.
+type Stage struct{}
+
+// Wrap identifies each call. A message of a stream takes over what the stream's opening said and its
+// own metadata betters it.
+func (Stage) Wrap(next inference.Handler) inference.Handler {
+	return func(ctx context.Context, c *inference.Call) error {
+		if c.Stream != nil {
+			c.Identity = c.Stream.Identity
+			fromMessage(c)
+		} else {
+			fromHeaders(c)
+			fromMessage(c)
+			complete(&c.Identity)
+		}
+		return next(ctx, c)
+	}
+}
+
+// Open identifies the client stream as a whole.
+func (Stage) Open(next inference.Handler) inference.Handler {
+	return func(ctx context.Context, c *inference.Call) error {
+		fromHeaders(c)
+		complete(&c.Identity)
+		return next(ctx, c)
+	}
+}
+
+func fromHeaders(c *inference.Call) {
+	if v := first(c.Incoming, "x-request-id"); cleanID(v) {
+		c.RequestID = v
+	}
+	if v := first(c.Incoming, "traceparent"); v != "" {
+		if id, sampled, ok := parseTraceParent(v); ok {
+			c.TraceID, c.TraceParent, c.Sampled = id, v, sampled
+			c.TraceState = first(c.Incoming, "tracestate")
+		}
+	}
+	if v := first(c.Incoming, "x-trace-id"); cleanID(v) {
+		c.TraceID = v
+	}
+	if v := first(c.Incoming, "x-user-id"); len(v) <= maxUser {
+		c.User = v
+	}
+}
+
+func fromMessage(c *inference.Call) {
+	if len(c.Head.Metadata) == 0 {
+		return
+	}
+	if v := c.Head.Metadata["request_id"]; cleanID(v) {
+		c.RequestID = v
+	}
+	if v := c.Head.Metadata["trace_id"]; cleanID(v) {
+		c.TraceID = v
+	}
+	if v := c.Head.Metadata["user_id"]; v != "" && len(v) <= maxUser {
+		c.User = v
+	}
+}
+
+// complete makes up the ids nobody sent.
+func complete(id *inference.Identity) {
+	if id.RequestID == "" {
+		id.RequestID = newRequestID()
+	}
+	if id.TraceID == "" {
+		var b [16]byte
+		binary.NativeEndian.PutUint64(b[:8], rand.Uint64()|1) // all zeros would be no trace id
+		binary.NativeEndian.PutUint64(b[8:], rand.Uint64())
+		id.TraceID = hex.EncodeToString(b[:])
+	}
+}
+
+// source feeds UUIDs from the runtime's ChaCha8 generator: a request id must be unique, not secret, and a
+// system call for each would cost more than the rest of this stage.
+type source struct{}
+
+func (source) Read(p []byte) (int, error) {
+	for i := 0; i < len(p); i += 8 {
+		var b [8]byte
+		binary.NativeEndian.PutUint64(b[:], rand.Uint64())
+		copy(p[i:], b[:])
+	}
+	return len(p), nil
+}
+
+func newRequestID() string {
+	id, err := uuid.NewV7FromReader(source{})
+	if err != nil { // source never fails
+		return uuid.NewString()
+	}
+	return id.String()
+}
+
+// cleanID reports whether v may be kept as an id: letters, digits and .-_ up to maxID bytes.
+func cleanID(v string) bool {
+	if v == "" || len(v) > maxID {
+		return false
+	}
+	for i := range len(v) {
+		b := v[i]
+		if !(b >= 'a' && b <= 'z' || b >= 'A' && b <= 'Z' || b >= '0' && b <= '9' || b == '.' || b == '-' || b == '_') {
+			return false
+		}
+	}
+	return true
+}
+
+// parseTraceParent reads a W3C traceparent of version 00 or later: version-traceid-parentid-flags.
+func parseTraceParent(v string) (traceID string, sampled, ok bool) {
+	if len(v) < 55 || v[2] != '-' || v[35] != '-' || v[52] != '-' || (len(v) > 55 && (v[:2] == "00" || v[55] != '-')) {
+		return "", false, false
+	}
+	if !lowerHex(v[:2]) || v[:2] == "ff" || !lowerHex(v[3:35]) || !lowerHex(v[36:52]) || !lowerHex(v[53:55]) {
+		return "", false, false
+	}
+	if v[3:35] == zeros[:32] || v[36:52] == zeros[:16] {
+		return "", false, false
+	}
+	flags, err := hex.DecodeString(v[53:55])
+	return v[3:35], err == nil && flags[0]&1 == 1, true
+}
+
+const zeros = "00000000000000000000000000000000"
+
+func lowerHex(s string) bool {
+	for i := range len(s) {
+		if b := s[i]; !(b >= '0' && b <= '9' || b >= 'a' && b <= 'f') {
+			return false
+		}
+	}
+	return true
+}
+
+func first(md map[string][]string, key string) string {
+	if v := md[key]; len(v) > 0 {
+		return v[0]
+	}
+	return ""
+}
