@@ -29,8 +29,8 @@ func New() *Catalog {
 type Snapshot struct {
 	Config  *config.Config
 	models  map[string]*inference.Model
-	sources []Source                       // in the file's order
-	owned   map[ownedName]*inference.Model // models of upstreams that a route leads to
+	sources []Source               // in the file's order
+	owned   map[ownedName][]string // models of upstreams that routes lead to → those routes' names
 }
 
 // ownedName is a model on an upstream.
@@ -38,7 +38,7 @@ type ownedName struct{ upstream, model string }
 
 // Build makes a snapshot of cfg. sources has every upstream that cfg names.
 func Build(cfg *config.Config, sources map[string]Source) (*Snapshot, error) {
-	s := &Snapshot{Config: cfg, models: make(map[string]*inference.Model, len(cfg.Models)), owned: make(map[ownedName]*inference.Model)}
+	s := &Snapshot{Config: cfg, models: make(map[string]*inference.Model, len(cfg.Models)), owned: make(map[ownedName][]string)}
 	for _, u := range cfg.Upstreams {
 		source := sources[u.Name]
 		if source == nil {
@@ -64,7 +64,7 @@ func (s *Snapshot) add(declared *config.Model, sources map[string]Source) error 
 		im := newImplicit(declared.Name, declared.UpstreamModel, source, nil)
 		m = implicitModel(im, declared.Timeouts, describe(source, declared.Name))
 		m.Choose = im.chooseAsking
-		s.owned[ownedName{declared.Upstream, declared.UpstreamModel}] = m
+		s.own(ownedName{declared.Upstream, declared.UpstreamModel}, m.Name)
 	} else {
 		var err error
 		if m, err = s.explicit(declared, sources); err != nil {
@@ -92,7 +92,7 @@ func (s *Snapshot) explicit(declared *config.Model, sources map[string]Source) (
 		if byVersion[t.Version] == nil || t.Name == declared.Stable {
 			byVersion[t.Version] = target
 		}
-		s.owned[ownedName{t.Upstream, t.Model}] = m
+		s.own(ownedName{t.Upstream, t.Model}, m.Name)
 	}
 	m.Stable = m.Targets[declared.Stable]
 	any := declared.Pins == config.PinsAny
@@ -177,18 +177,19 @@ func (s *Snapshot) Routes() []*inference.Model {
 // NamesOf gives the names under which clients know a model of an upstream: those of its routes, its own when it
 // passes through, none when clients cannot reach it.
 func (s *Snapshot) NamesOf(upstream, model string) []string {
-	var names []string
-	for i := range s.Config.Models {
-		m := &s.Config.Models[i]
-		if (len(m.Targets) == 0 && m.Upstream == upstream && m.UpstreamModel == model) ||
-			slices.ContainsFunc(m.Targets, func(t config.Target) bool { return t.Upstream == upstream && t.Model == model }) {
-			names = append(names, m.Name)
-		}
+	if names := s.owned[ownedName{upstream, model}]; len(names) > 0 {
+		return names
 	}
-	if len(names) == 0 && s.Config.Passthrough && s.models[model] == nil {
-		names = append(names, model)
+	if s.Config.Passthrough && s.models[model] == nil {
+		return []string{model}
 	}
-	return names
+	return nil
+}
+
+func (s *Snapshot) own(what ownedName, by string) {
+	if !slices.Contains(s.owned[what], by) {
+		s.owned[what] = append(s.owned[what], by)
+	}
 }
 
 // Ready reports whether any route can serve now, or whether names may pass through to an upstream that answers.

@@ -20,7 +20,7 @@ type Source interface {
 	// or version that does not exist is a fault ModelNotFound, one that exists and is not loaded ModelNotReady.
 	Describe(ctx context.Context, model, version string) ([]string, error)
 	// Versions is what is known of a model without asking; empty when nothing is.
-	Versions(model string) []VersionState
+	Versions(model string) []inference.VersionState
 	// Listed reports whether any endpoint lists the model in its repository.
 	Listed(model string) bool
 }
@@ -144,7 +144,7 @@ func (m *implicit) pin(ctx context.Context, version string, ask func(ctx context
 	if t != nil {
 		return t, nil
 	}
-	known := slices.ContainsFunc(m.source.Versions(m.model), func(s VersionState) bool { return s.Version == version })
+	known := slices.ContainsFunc(m.source.Versions(m.model), func(s inference.VersionState) bool { return s.Version == version })
 	if !known {
 		if err := ask(ctx, m.model, version); err != nil {
 			return nil, err

@@ -3,16 +3,9 @@ package catalog
 import (
 	"strconv"
 	"time"
-)
 
-// VersionState is what an upstream's readiness table says of one version of a model.
-type VersionState struct {
-	Version    string
-	Unloaded   bool      // listed as unloaded, or gone, on every endpoint that is up
-	Anywhere   bool      // ready on some endpoint
-	Everywhere bool      // ready on every endpoint that is up
-	Since      time.Time // since when Everywhere holds
-}
+	"github.com/model-gateway/model-gateway/pkg/inference"
+)
 
 // settle is how long a newer version must have been ready everywhere before unpinned calls move to it: an
 // endpoint that restarts must not pull all traffic over for the seconds in which it alone is counted.
@@ -21,7 +14,7 @@ const settle = 10 * time.Second
 // choose gives the version of unpinned calls. It holds on to current: a newer version takes over only once it has been
 // ready everywhere for settle, and an outage of current moves nothing. Only when current has been unloaded does the
 // next one serve at once. It gives "" when there is nothing to choose.
-func choose(current string, states []VersionState, now time.Time) string {
+func choose(current string, states []inference.VersionState, now time.Time) string {
 	held := false
 	for _, s := range states {
 		if s.Version == current && !s.Unloaded {
@@ -41,7 +34,7 @@ func choose(current string, states []VersionState, now time.Time) string {
 }
 
 // highest prefers a version that is ready everywhere over one that is ready somewhere, and that over one that is only listed.
-func highest(states []VersionState) string {
+func highest(states []inference.VersionState) string {
 	best, rank := "", 0
 	for _, s := range states {
 		r := 1

@@ -1,0 +1,105 @@
+package control
+
+import (
+	"context"
+	"strconv"
+
+	"google.golang.org/grpc"
+
+	"github.com/model-gateway/model-gateway/pkg/fault"
+	"github.com/model-gateway/model-gateway/pkg/inference"
+	tritonpb "github.com/model-gateway/model-gateway/proto/triton"
+)
+
+func (s *Service) serverMetadata() *tritonpb.ServerMetadataResponse {
+	return &tritonpb.ServerMetadataResponse{
+		Name: "model-gateway", Version: s.Version,
+		Extensions: []string{
+			"binary_tensor_data", "classification", "sequence", "parameters", "statistics", "model_configuration", "model_repository",
+			"model_repository(unload_dependents)", "schedule_policy", "system_shared_memory", "cuda_shared_memory", "trace", "logging",
+		},
+	}
+}
+
+// target gives the target that a question about a model and version is about.
+func (s *Service) target(ctx context.Context, name, version string) (*inference.Target, error) {
+	if name == "" {
+		return nil, fault.New(fault.InvalidArgument, "the model's name is empty; name the model asked about")
+	}
+	m, err := s.View.Model(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	if version != "" && version != "0" {
+		n, err := strconv.ParseInt(version, 10, 64)
+		if err != nil || n < 0 {
+			return nil, fault.New(fault.BadVersion, "version %q is not a version; use a number above 0, or leave it empty for the model's default", version)
+		}
+		return m.Pin(ctx, strconv.FormatInt(n, 10))
+	}
+	if m.Stable != nil {
+		return m.Stable, nil
+	}
+	return m.Choose()
+}
+
+// modelReady tells whether a call to the model could be served now. An unknown model is not ready, which is no error.
+func (s *Service) modelReady(ctx context.Context, r *tritonpb.ModelReadyRequest) (*tritonpb.ModelReadyResponse, error) {
+	t, err := s.target(ctx, r.Name, r.Version)
+	if err != nil {
+		switch f := fault.Of(err); f.Kind {
+		case fault.InvalidArgument, fault.BadVersion, fault.Cancelled, fault.Deadline:
+			return nil, err
+		}
+		return &tritonpb.ModelReadyResponse{}, nil
+	}
+	return &tritonpb.ModelReadyResponse{Ready: t.Pool.Ready()}, nil
+}
+
+func (s *Service) modelMetadata(ctx context.Context, r *tritonpb.ModelMetadataRequest) (*tritonpb.ModelMetadataResponse, error) {
+	t, err := s.target(ctx, r.Name, r.Version)
+	if err != nil {
+		return nil, err
+	}
+	answer := new(tritonpb.ModelMetadataResponse)
+	err = s.askTarget(ctx, t, func(ctx context.Context, client tritonpb.GRPCInferenceServiceClient) (err error) {
+		answer, err = client.ModelMetadata(ctx, &tritonpb.ModelMetadataRequest{Name: t.Model, Version: t.Version})
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	answer.Name = r.Name
+	return answer, nil
+}
+
+func (s *Service) modelConfig(ctx context.Context, r *tritonpb.ModelConfigRequest) (*tritonpb.ModelConfigResponse, error) {
+	t, err := s.target(ctx, r.Name, r.Version)
+	if err != nil {
+		return nil, err
+	}
+	answer := new(tritonpb.ModelConfigResponse)
+	err = s.askTarget(ctx, t, func(ctx context.Context, client tritonpb.GRPCInferenceServiceClient) (err error) {
+		answer, err = client.ModelConfig(ctx, &tritonpb.ModelConfigRequest{Name: t.Model, Version: t.Version})
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	if answer.Config != nil {
+		answer.Config.Name = r.Name
+	}
+	return answer, nil
+}
+
+// askTarget asks an endpoint that serves t.
+func (s *Service) askTarget(ctx context.Context, t *inference.Target, ask func(ctx context.Context, client tritonpb.GRPCInferenceServiceClient) error) error {
+	for _, up := range s.View.Upstreams() {
+		if up.Name() == t.Upstream {
+			return up.Any(ctx, t.Model, t.Version, func(ctx context.Context, _ string, conn grpc.ClientConnInterface) error {
+				return ask(ctx, tritonpb.NewGRPCInferenceServiceClient(conn))
+			})
+		}
+	}
+	return fault.New(fault.NoEndpoint, "upstream %q is no longer configured; try again", t.Upstream)
+}

@@ -1,0 +1,92 @@
+package gateway
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/model-gateway/model-gateway/pkg/inference"
+)
+
+// stages lists what happens to a call, outermost first; forward, which sends it, comes last of all. What is not
+// built yet has its place here, so that it is clear what each stage may rely on.
+func (g *Gateway) stages() []inference.Stage {
+	return []inference.Stage{
+		{Name: "observe", Wrap: g.observe.Wrap, Open: g.observe.Open}, // a panic becomes a fault; sees every refusal below
+		// door: the per-IP bucket, before any credential is looked at
+		{Name: "identify", Wrap: g.identify.Wrap, Open: g.identify.Open},     // request id, trace, user
+		{Name: "resolve", Wrap: g.resolve.Wrap, After: []string{"identify"}}, // model_name → model, once for the whole call
+		// authorize: may this caller use this model (after identify, resolve)
+		// limit: the model's buckets (after authorize: a stranger must not drain one)
+		{Name: "split", Wrap: g.split.Wrap, After: []string{"resolve"}}, // which target: pinned version, rules, stable
+		// admit: concurrency and queue of the target (after split)
+		// enrich: features joined in (after admit)
+		// fallback: a declared answer in place of an outage (after limit: never to a refused call)
+		// breaker: one per target (after split, fallback)
+		{Name: "deadline", Wrap: g.deadline.Wrap, After: []string{"resolve", "split"}}, // bounds the time upstream, and says whose time it was
+		{Name: "inject", Wrap: g.inject.Wrap, After: []string{"identify", "split"}},    // metadata for the upstream
+	}
+}
+
+// questionStages lists what happens to a call that is not an inference (metadata, repository, ...).
+func (g *Gateway) questionStages() []inference.Stage {
+	return []inference.Stage{
+		{Name: "observe", Wrap: g.observe.Wrap},
+		{Name: "identify", Wrap: g.identify.Wrap},
+		// authorize: is this caller granted this kind of call
+	}
+}
+
+// pipeline is the list compiled: one handler for each way through it.
+type pipeline struct {
+	do       inference.Handler // a call: all stages
+	opens    []inference.Stage // what a stream goes through once
+	refusals []inference.Stage // what a call goes through that could not be read
+}
+
+// compile checks the order of stages and folds them around forward.
+func compile(stages []inference.Stage, forward inference.Handler) (*pipeline, error) {
+	seen := make(map[string]bool, len(stages))
+	p := &pipeline{}
+	for _, s := range stages {
+		for _, before := range s.After {
+			if !seen[before] {
+				return nil, fmt.Errorf("pipeline: stage %q needs %q further out", s.Name, before)
+			}
+		}
+		if seen[s.Name] {
+			return nil, fmt.Errorf("pipeline: stage %q is there twice", s.Name)
+		}
+		seen[s.Name] = true
+		if s.Open != nil {
+			p.opens = append(p.opens, inference.Stage{Name: s.Name, Wrap: s.Open})
+			p.refusals = append(p.refusals, s)
+		}
+	}
+	p.do = fold(stages, forward)
+	return p, nil
+}
+
+// fold wraps stages around last, the first of them outermost.
+func fold(stages []inference.Stage, last inference.Handler) inference.Handler {
+	h := last
+	for i := len(stages) - 1; i >= 0; i-- {
+		h = stages[i].Wrap(h)
+	}
+	return h
+}
+
+// Do takes a unary call through all stages.
+func (p *pipeline) Do(ctx context.Context, c *inference.Call) error { return p.do(ctx, c) }
+
+// Message takes a message of a stream through all stages.
+func (p *pipeline) Message(ctx context.Context, c *inference.Call) error { return p.do(ctx, c) }
+
+// Open runs body inside the stages that see a stream once.
+func (p *pipeline) Open(ctx context.Context, c *inference.Call, body inference.Handler) error {
+	return fold(p.opens, body)(ctx, c)
+}
+
+// Refuse takes a call that could not be read through the stages that count it and give it its ids.
+func (p *pipeline) Refuse(ctx context.Context, c *inference.Call, err error) error {
+	return fold(p.refusals, func(context.Context, *inference.Call) error { return err })(ctx, c)
+}
