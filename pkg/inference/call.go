@@ -25,6 +25,15 @@ var protocolNames = [protocols]string{"predict", "predict_stream", "v2_grpc", "v
 
 func (p Protocol) String() string { return protocolNames[p] }
 
+// Protocols lists all ways in.
+func Protocols() []Protocol {
+	all := make([]Protocol, protocols)
+	for i := range all {
+		all[i] = Protocol(i)
+	}
+	return all
+}
+
 // SpeaksPredict reports whether request and answer are messages of ml.inference; else they are KServe's.
 func (p Protocol) SpeaksPredict() bool { return p == Predict || p == PredictStream || p == HTTPPredict }
 
@@ -84,6 +93,7 @@ type Call struct {
 	UpstreamIn time.Duration       // time spent waiting for the upstream, all attempts
 	Header     map[string][]string // what the upstream sent before its answer
 	Trailer    map[string][]string // and after it
+	Rewritten  *Target             // the target that Request has been rewritten for; nil while it is as it came
 
 	// The answer. Sink takes each answer as it comes, and the Frame with it; without a Sink the last answer
 	// stays in Answer, owned by the call.
