@@ -1,0 +1,485 @@
+package config
+
+// File is what the file says, before anything is checked or filled in. Its doc comments are what editors show.
+type File struct {
+	// Version of this format: 1, which is also what a file without it means.
+	Version int `yaml:"version" jsonschema:"enum=1"`
+	// Auth says whether callers must prove who they are. `none` is for a trusted network and is what a file without
+	// callers means.
+	Auth string `yaml:"auth" jsonschema:"enum=none,enum=required"`
+	// Passthrough lets a name that no model declares through to the upstream under its own name. Absent, it is on
+	// in a file that declares no models, and off in one that does.
+	Passthrough *bool `yaml:"passthrough"`
+	// Control lists the kinds of control calls that are open: load and unload models (`repository`), shared memory (`shm`),
+	// trace and log settings. Absent, none is.
+	Control []string `yaml:"control" jsonschema:"enum=repository,enum=shm,enum=trace,enum=log"`
+	// TrustedProxies are the networks whose `x-forwarded-for` is believed.
+	TrustedProxies []string `yaml:"trusted_proxies"`
+	// StateDir is a folder where the last good configuration is kept, so that a restart with a bad file still
+	// serves. Absent, none is kept. The environment's GATEWAY_STATE_DIR wins over it.
+	StateDir string `yaml:"state_dir"`
+	// Listen says where the gateway listens and how much it takes.
+	Listen ListenFile `yaml:"listen"`
+	// Redis is where replicas share limits, overrides and canary state.
+	Redis *RedisFile `yaml:"redis"`
+	// Prometheus is asked for latencies over all replicas.
+	Prometheus *PrometheusFile `yaml:"prometheus"`
+	// Telemetry says which traces and logs go out.
+	Telemetry TelemetryFile `yaml:"telemetry"`
+	// Callers are the clients that may authenticate.
+	Callers []CallerFile `yaml:"callers"`
+	// Access says which caller may do what with which model.
+	Access *AccessFile `yaml:"access"`
+	// Upstreams are what calls are forwarded to, by name. Absent, the environment's TRITON_GRPC_HOST or
+	// GATEWAY_UPSTREAMS tells.
+	Upstreams map[string]UpstreamFile `yaml:"upstreams"`
+	// Replicas is how many gateways share a rate while Redis has never been seen.
+	Replicas int `yaml:"replicas" jsonschema:"minimum=1"`
+	// Lua bounds scripts.
+	Lua *LuaFile `yaml:"lua"`
+	// Defaults hold for every model that does not say otherwise.
+	Defaults PolicyFile `yaml:"defaults"`
+	// Limits are rates over all models.
+	Limits []LimitFile `yaml:"limits"`
+	// Models that clients may ask for by name.
+	Models []ModelFile `yaml:"models"`
+}
+
+// ListenFile is the section `listen`. Its environment twins win over the file. It cannot change while the gateway runs.
+type ListenFile struct {
+	// Data is the address of gRPC and HTTP, host:port or :port. Absent: `:8080`. Environment: GATEWAY_DATA.
+	Data Address `yaml:"data"`
+	// Admin is the address of the admin port, or `off`. Absent: `127.0.0.1:8081`. Environment: GATEWAY_ADMIN.
+	Admin Address `yaml:"admin"`
+	// Metrics says where /metrics is served: on the admin port only, or on both ports. Absent: both.
+	// Environment: GATEWAY_METRICS.
+	Metrics string `yaml:"metrics" jsonschema:"enum=admin,enum=both"`
+	// MaxBytesHeld bounds the messages that are read and not yet answered. Absent: a quarter of the memory.
+	MaxBytesHeld Size `yaml:"max_bytes_held"`
+	// MaxReads bounds how many messages are being read at once. Absent: 256.
+	MaxReads int `yaml:"max_reads" jsonschema:"minimum=1"`
+	// TLS toward clients. The files are read again when they change.
+	TLS *ListenTLSFile `yaml:"tls"`
+	// MaxMessage is the largest message taken or sent, on every hop. Absent: 64MiB. At most 2047MiB.
+	// Environment: GATEWAY_MAX_MESSAGE.
+	MaxMessage Size `yaml:"max_message"`
+	// Drain says how the gateway stops.
+	Drain DrainFile `yaml:"drain"`
+}
+
+// ListenTLSFile is TLS toward clients.
+type ListenTLSFile struct {
+	// Cert is the file of the certificate chain, PEM.
+	Cert string `yaml:"cert"`
+	// Key is the file of the private key, PEM.
+	Key string `yaml:"key"`
+	// ClientCA is the file of authorities whose client certificates are accepted, PEM.
+	ClientCA string `yaml:"client_ca"`
+}
+
+// DrainFile is the section `listen.drain`.
+type DrainFile struct {
+	// Before is how long the gateway says that it is not ready and still takes calls, so that balancers notice.
+	// Absent: 5s. Environment: GATEWAY_DRAIN_BEFORE.
+	Before Duration `yaml:"before"`
+	// Grace is how long calls under way may take to finish after that. Absent: 20s. Environment: GATEWAY_DRAIN_GRACE.
+	Grace Duration `yaml:"grace"`
+}
+
+// RedisFile is the section `redis`.
+type RedisFile struct {
+	// Address is one host:port, or a list.
+	Address OneOrMany `yaml:"address"`
+	// Mode of the servers.
+	Mode string `yaml:"mode" jsonschema:"enum=standalone,enum=sentinel,enum=cluster"`
+	// Prefix of every key.
+	Prefix string `yaml:"prefix"`
+	// User to sign in as.
+	User string `yaml:"user"`
+	// PasswordFile holds the password.
+	PasswordFile string `yaml:"password_file"`
+	// Timeout of one round trip.
+	Timeout Duration `yaml:"timeout"`
+	// WhenDown says what limits do without Redis.
+	WhenDown string `yaml:"when_down" jsonschema:"enum=local,enum=open,enum=closed"`
+}
+
+// PrometheusFile is the section `prometheus`.
+type PrometheusFile struct {
+	// URL of the server's API.
+	URL string `yaml:"url"`
+}
+
+// TelemetryFile is the section `telemetry`.
+type TelemetryFile struct {
+	// OTLP says where traces go.
+	OTLP *OTLPFile `yaml:"otlp"`
+	// AccessLog writes a line a call.
+	AccessLog *AccessLogFile `yaml:"access_log"`
+}
+
+// OTLPFile is the section `telemetry.otlp`.
+type OTLPFile struct {
+	// Endpoint is the collector, host:port.
+	Endpoint Address `yaml:"endpoint"`
+	// Sample is the share of calls traced when the client does not say.
+	Sample Percent `yaml:"sample"`
+}
+
+// AccessLogFile is the section `telemetry.access_log`.
+type AccessLogFile struct {
+	// Sample is the share of calls logged.
+	Sample Percent `yaml:"sample"`
+	// Always lists the calls logged whatever the share.
+	Always []string `yaml:"always" jsonschema:"enum=slow,enum=failed,enum=degraded"`
+}
+
+// CallerFile is one entry of `callers`: a client and how it proves who it is.
+type CallerFile struct {
+	// Name of the caller, as rules and metrics call it.
+	Name string `yaml:"name"`
+	// Keys are hashes of its keys, as `gateway key new` prints them.
+	Keys []string `yaml:"keys"`
+	// JWT accepts signed tokens.
+	JWT *JWTFile `yaml:"jwt"`
+	// MTLS accepts client certificates.
+	MTLS *MTLSFile `yaml:"mtls"`
+	// MayNameUsers lets the caller say for whom it asks.
+	MayNameUsers bool `yaml:"may_name_users"`
+	// Priority of its calls when there is not room for all.
+	Priority string `yaml:"priority" jsonschema:"enum=critical,enum=default,enum=sheddable"`
+}
+
+// JWTFile says which tokens are a caller's.
+type JWTFile struct {
+	// Issuer as in `iss`.
+	Issuer string `yaml:"issuer"`
+	// JWKS is the URL of the issuer's keys.
+	JWKS string `yaml:"jwks"`
+	// Audience as in `aud`.
+	Audience string `yaml:"audience"`
+	// Caller is the claim with the caller's name.
+	Caller string `yaml:"caller"`
+	// User is the claim with the user's name.
+	User string `yaml:"user"`
+}
+
+// MTLSFile says which certificates are a caller's.
+type MTLSFile struct {
+	// SAN is the subject alternative name, with * for one part of it.
+	SAN string `yaml:"san"`
+}
+
+// AccessFile is the section `access`.
+type AccessFile struct {
+	// HideForbidden answers NOT_FOUND for models that the caller may not see.
+	HideForbidden bool `yaml:"hide_forbidden"`
+	// Rules allow; what none allows is refused.
+	Rules []AccessRuleFile `yaml:"rules"`
+}
+
+// AccessRuleFile is one entry of `access.rules`.
+type AccessRuleFile struct {
+	// Callers by name.
+	Callers []string `yaml:"callers"`
+	// Models by name, with * for anything.
+	Models []string `yaml:"models"`
+	// Allow lists kinds of calls.
+	Allow []string `yaml:"allow" jsonschema:"enum=infer,enum=metadata,enum=repository,enum=shm,enum=trace,enum=log,enum=admin"`
+}
+
+// UpstreamFile is one entry of `upstreams`: one or many addresses that serve the same models.
+type UpstreamFile struct {
+	// Kind of server. Absent: triton.
+	Kind string `yaml:"kind" jsonschema:"enum=triton"`
+	// Endpoints is a host:port, a list of them, or dns:///host:port for every address the host has.
+	Endpoints OneOrMany `yaml:"endpoints"`
+	// Metrics is the URL of an endpoint's own metrics; {host} stands for its host.
+	Metrics string `yaml:"metrics"`
+	// Keepalive pings of idle connections.
+	Keepalive *KeepaliveFile `yaml:"keepalive"`
+	// Traceparent says which calls carry a traceparent: those that the client sampled (what absent means), all that came with
+	// one, or none. Triton traces whatever carries one.
+	Traceparent string `yaml:"traceparent" jsonschema:"enum=sampled,enum=always,enum=never"`
+	// TLS toward the upstream. Absent: plaintext.
+	TLS *UpstreamTLSFile `yaml:"tls"`
+	// Headers are metadata for the upstream with values from files.
+	Headers map[string]SecretFile `yaml:"headers"`
+	// Eject takes out endpoints that keep failing.
+	Eject *EjectFile `yaml:"eject"`
+}
+
+// KeepaliveFile is the section `upstreams.NAME.keepalive`.
+type KeepaliveFile struct {
+	// Time between pings.
+	Time Duration `yaml:"time"`
+	// Timeout of a ping.
+	Timeout Duration `yaml:"timeout"`
+	// Permitted says that the server runs with flags that permit pings this often.
+	Permitted bool `yaml:"permitted"`
+}
+
+// UpstreamTLSFile is TLS toward an upstream.
+type UpstreamTLSFile struct {
+	// CA is `system`, or the file of the authorities, PEM.
+	CA string `yaml:"ca"`
+	// Cert is the file of our certificate chain, PEM.
+	Cert string `yaml:"cert"`
+	// Key is the file of our private key, PEM.
+	Key string `yaml:"key"`
+	// ServerName to expect in place of the host.
+	ServerName string `yaml:"server_name"`
+}
+
+// SecretFile is a value that is kept out of this file.
+type SecretFile struct {
+	// FromFile is the file with the value.
+	FromFile string `yaml:"from_file"`
+}
+
+// EjectFile is the section `upstreams.NAME.eject`.
+type EjectFile struct {
+	// ConsecutiveFailures in a row that eject an endpoint.
+	ConsecutiveFailures int `yaml:"consecutive_failures" jsonschema:"minimum=1"`
+	// For is how long, times how often it happened.
+	For Duration `yaml:"for"`
+	// AtMost is the share of endpoints that may be out.
+	AtMost Percent `yaml:"at_most"`
+}
+
+// LuaFile is the section `lua`.
+type LuaFile struct {
+	// Deadline of one run, at most 5ms.
+	Deadline Duration `yaml:"deadline"`
+}
+
+// PolicyFile is how calls to a model are treated: the section `defaults`, and fields of a model.
+type PolicyFile struct {
+	// Pick says how one of the endpoints is chosen. Absent: least_loaded.
+	Pick string `yaml:"pick" jsonschema:"enum=least_loaded,enum=queue_depth,enum=hash(user),enum=round_robin"`
+	// Timeout bounds a call's time upstream.
+	Timeout TimeoutFile `yaml:"timeout"`
+	// Retry says how often a call is tried.
+	Retry *RetryFile `yaml:"retry"`
+	// Breaker keeps calls from a target that fails.
+	Breaker *BreakerFile `yaml:"breaker"`
+	// Probe says how targets are watched.
+	Probe *ProbeFile `yaml:"probe"`
+}
+
+// TimeoutFile is the section `timeout` of a model or of `defaults`.
+type TimeoutFile struct {
+	// Max is the most a unary call may take. Absent: 60s.
+	Max Duration `yaml:"max"`
+	// Dynamic shortens it to what the model lately needs.
+	Dynamic *DynamicFile `yaml:"dynamic"`
+	// FirstAnswer is the most the first answer to a message of a stream may take. Absent: 30s.
+	FirstAnswer Duration `yaml:"first_answer"`
+	// Idle is the most that may pass between two answers to a message of a stream. Absent: 60s.
+	Idle Duration `yaml:"idle"`
+}
+
+// DynamicFile is the section `timeout.dynamic`.
+type DynamicFile struct {
+	// Floor is the least it becomes.
+	Floor Duration `yaml:"floor"`
+	// Factor times the latency of 999 in 1000 calls.
+	Factor float64 `yaml:"factor"`
+}
+
+// RetryFile is the section `retry`.
+type RetryFile struct {
+	// Attempts in all.
+	Attempts int `yaml:"attempts" jsonschema:"minimum=1"`
+	// Budget is the share of calls that may be tried again.
+	Budget Percent `yaml:"budget"`
+}
+
+// BreakerFile is the section `breaker`.
+type BreakerFile struct {
+	// Window in which calls are counted.
+	Window Duration `yaml:"window"`
+	// MinCalls in it before the breaker may open.
+	MinCalls int `yaml:"min_calls" jsonschema:"minimum=1"`
+	// Failures is the share that opens it.
+	Failures Percent `yaml:"failures"`
+	// Slow is the share of slow calls that opens it.
+	Slow Percent `yaml:"slow"`
+	// SlowAfter is when a call counts as slow.
+	SlowAfter Duration `yaml:"slow_after"`
+	// Open is how long it stays open at first.
+	Open Duration `yaml:"open"`
+	// OpenMax is the longest it stays open.
+	OpenMax Duration `yaml:"open_max"`
+	// Probes let through while half-open.
+	Probes int `yaml:"probes" jsonschema:"minimum=1"`
+}
+
+// ProbeFile is the section `probe`.
+type ProbeFile struct {
+	// Infer sends synthetic inferences, which find a dead device behind a model that says it is ready.
+	Infer bool `yaml:"infer"`
+}
+
+// LimitFile is one entry of `limits`.
+type LimitFile struct {
+	// Name of the limit, as metrics call it.
+	Name string `yaml:"name"`
+	// Per says what has a bucket of its own.
+	Per string `yaml:"per" jsonschema:"enum=ip,enum=caller,enum=user,enum=model,enum=global"`
+	// Rate at which the bucket fills, such as 20/s or 500/min.
+	Rate Rate `yaml:"rate"`
+	// Burst is what the bucket holds.
+	Burst int `yaml:"burst" jsonschema:"minimum=1"`
+	// Cost of a call.
+	Cost string `yaml:"cost"`
+	// Draw says how tokens are drawn from the shared bucket.
+	Draw string `yaml:"draw" jsonschema:"enum=auto,enum=exact,enum=lease"`
+	// Mode of the limit: refuse, only count, or nothing.
+	Mode string `yaml:"mode" jsonschema:"enum=enforce,enum=shadow,enum=off"`
+	// Overrides are other rates by caller, user or address.
+	Overrides map[string]Rate `yaml:"overrides"`
+}
+
+// ModelFile is one entry of `models`: a name that clients may ask for, and what happens to calls for it.
+type ModelFile struct {
+	// Name that clients ask for, up to 256 bytes of UTF-8 without braces.
+	Name string `yaml:"name"`
+	// Upstream of its targets, by name; needed where there are several upstreams and targets do not say.
+	Upstream string `yaml:"upstream"`
+	// Model is its name on the upstream. Absent: the same name.
+	Model string `yaml:"model"`
+	// Targets are the versions that calls can go to, by name. Absent: every version that the upstream has, as
+	// model_v1, model_v2 and so on.
+	Targets map[string]TargetFile `yaml:"targets"`
+	// Stable is the target of calls that nothing sends elsewhere; not needed where there is one target.
+	Stable string `yaml:"stable"`
+	// Split sends calls to other targets.
+	Split []SplitRuleFile `yaml:"split"`
+	// Pins says which versions a caller may name: those of declared targets, or any. Absent: declared.
+	Pins string `yaml:"pins" jsonschema:"enum=declared,enum=any"`
+	// Mirror copies calls to another target.
+	Mirror *MirrorFile `yaml:"mirror"`
+	// Limits are rates of this model.
+	Limits []LimitFile `yaml:"limits"`
+	// Concurrency bounds how many calls are under way.
+	Concurrency *ConcurrencyFile `yaml:"concurrency"`
+	// PassPriority hands the caller's priority to the upstream.
+	PassPriority bool `yaml:"pass_priority"`
+	// SetHeaders are metadata for the upstream; {target} stands for the target's name.
+	SetHeaders map[string]string `yaml:"set_headers"`
+	// Fallback is an answer in place of an outage.
+	Fallback *FallbackFile `yaml:"fallback"`
+	// Tensors of Predict. Absent: as the upstream's metadata says.
+	Tensors *TensorsFile `yaml:"tensors"`
+	// SLO is what the model promises.
+	SLO *SLOFile `yaml:"slo"`
+	// PolicyFile has what the model says otherwise than `defaults`.
+	PolicyFile `yaml:",inline"`
+}
+
+// TargetFile is one entry of `models[].targets`: one version of a model on one upstream.
+type TargetFile struct {
+	// Upstream by name. Absent: the model's, else the only one.
+	Upstream string `yaml:"upstream"`
+	// Model is its name on the upstream. Absent: the model's.
+	Model string `yaml:"model"`
+	// Version on the upstream, a positive number.
+	Version Version `yaml:"version"`
+}
+
+// SplitRuleFile is one entry of `models[].split`; the first that has an answer decides.
+type SplitRuleFile struct {
+	// When the rule holds.
+	When *WhenFile `yaml:"when"`
+	// To is a target by name.
+	To string `yaml:"to"`
+	// Script is a Lua file that answers a target's name.
+	Script string `yaml:"script"`
+	// Weights of targets by name.
+	Weights map[string]float64 `yaml:"weights"`
+	// Salt of the hash that keeps a user on one target.
+	Salt string `yaml:"salt"`
+}
+
+// WhenFile is a condition on a call.
+type WhenFile struct {
+	// Header by name.
+	Header string `yaml:"header"`
+	// Is the value it must have.
+	Is string `yaml:"is"`
+}
+
+// MirrorFile is the section `models[].mirror`.
+type MirrorFile struct {
+	// To is a target by name.
+	To string `yaml:"to"`
+	// Percent of calls, 0 to 100.
+	Percent float64 `yaml:"percent"`
+}
+
+// ConcurrencyFile is the section `models[].concurrency`.
+type ConcurrencyFile struct {
+	// Adaptive finds the bound by itself.
+	Adaptive bool `yaml:"adaptive"`
+	// Max calls under way.
+	Max int `yaml:"max" jsonschema:"minimum=1"`
+	// Queue is how long a call may wait.
+	Queue Duration `yaml:"queue"`
+}
+
+// FallbackFile is the section `models[].fallback`.
+type FallbackFile struct {
+	// Score to answer with.
+	Score *float64 `yaml:"score"`
+	// To is another target to ask.
+	To string `yaml:"to"`
+	// Else is what follows when that fails too.
+	Else *ElseFile `yaml:"else"`
+	// Protocols that get it.
+	Protocols []string `yaml:"protocols" jsonschema:"enum=predict,enum=v2"`
+	// On says which failures it replaces.
+	On []string `yaml:"on" jsonschema:"enum=outage,enum=overload"`
+}
+
+// ElseFile is the last resort of a fallback.
+type ElseFile struct {
+	// Score to answer with.
+	Score *float64 `yaml:"score"`
+}
+
+// TensorsFile is the section `models[].tensors`: how the bytes of Predict become tensors, and which output answers.
+type TensorsFile struct {
+	// Inputs in the order in which Predict's bytes hold them. Absent: as the upstream's metadata says.
+	Inputs []TensorFile `yaml:"inputs"`
+	// Output that becomes output_tensor. Absent: the first floating-point one.
+	Output string `yaml:"output"`
+	// Confidence says how confidence is computed.
+	Confidence *ConfidenceFile `yaml:"confidence"`
+}
+
+// TensorFile is a tensor's name, datatype and shape.
+type TensorFile struct {
+	// Name on the upstream.
+	Name string `yaml:"name"`
+	// Datatype as in KServe v2.
+	Datatype string `yaml:"datatype" jsonschema:"enum=BOOL,enum=UINT8,enum=UINT16,enum=UINT32,enum=UINT64,enum=INT8,enum=INT16,enum=INT32,enum=INT64,enum=FP16,enum=FP32,enum=FP64,enum=BF16,enum=BYTES"`
+	// Shape with the batch first; -1 may be any size.
+	Shape []int64 `yaml:"shape"`
+}
+
+// ConfidenceFile says how confidence is computed from an output.
+type ConfidenceFile struct {
+	// Output to compute it from. Absent: the output that answers.
+	Output string `yaml:"output"`
+	// Reduce makes one number of row 0. Absent: first for one element a row, else max.
+	Reduce string `yaml:"reduce" jsonschema:"enum=first,enum=max,enum=mean"`
+}
+
+// SLOFile is the section `models[].slo`.
+type SLOFile struct {
+	// P99 is the latency of 99 in 100 calls.
+	P99 Duration `yaml:"p99"`
+	// P999 is the latency of 999 in 1000 calls.
+	P999 Duration `yaml:"p999"`
+}

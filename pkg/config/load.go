@@ -1,0 +1,72 @@
+package config
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"reflect"
+)
+
+// Load reads and compiles the file at path, or, when path is "", what the environment alone says. env looks up
+// an environment variable, as os.Getenv does; nil is an empty environment. The error is Errors.
+func Load(path string, env func(string) string) (*Config, error) {
+	var source []byte
+	if path != "" {
+		var err error
+		if source, err = readFile(path); err != nil {
+			return nil, unreadable(path, err)
+		}
+	}
+	return Parse(path, source, env)
+}
+
+// unreadable words the system's error.
+func unreadable(path string, err error) Errors {
+	msg := "cannot be read: " + err.Error()
+	var p *fs.PathError
+	if errors.As(err, &p) {
+		msg = fmt.Sprintf("cannot be read: %s: %v", path, p.Err)
+	}
+	return Errors{{File: path, Msg: msg}}
+}
+
+// Parse compiles a file's text; path is only what mistakes call it. See Load.
+func Parse(path string, source []byte, env func(string) string) (*Config, error) {
+	if env == nil {
+		env = func(string) string { return "" }
+	}
+	r := newReader(path, source)
+	file := r.file(source)
+	if file == nil {
+		return nil, r.found
+	}
+	c := compiler{reader: r, env: env}
+	cfg := c.compile(file)
+	if len(r.found) > 0 {
+		found := r.found.sorted()
+		if r.more > 0 {
+			found = append(found, Mistake{File: path, Msg: fmt.Sprintf("and %d more mistakes, shown once these are mended", r.more)})
+		}
+		return nil, found
+	}
+	hash := sha256.Sum256(source)
+	cfg.Path, cfg.Source, cfg.Hash = path, source, hex.EncodeToString(hash[:])
+	return cfg, nil
+}
+
+// file gives what the text says; nil when it is no YAML at all.
+func (r *reader) file(source []byte) *File {
+	body, bad := parseYAML(source)
+	if bad != nil {
+		bad.File, bad.Excerpt = r.path, excerpt(r.lines, bad.Line, bad.Col)
+		r.found = Errors{*bad}
+		return nil
+	}
+	file := &File{}
+	if body != nil {
+		r.read(body, field{}, reflect.ValueOf(file).Elem(), 0)
+	}
+	return file
+}

@@ -1,0 +1,152 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"net/netip"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Scalars of the file that have a form of their own. They keep what was written, numbers included, so that the
+// mistake can speak of the form rather than of YAML's types.
+type (
+	// Duration is a length of time: a number and a unit, such as 500ms, 30s or 1m30s.
+	Duration string
+	// Size is a number of bytes: a number and KiB, MiB or GiB, or plain bytes.
+	Size string
+	// Percent is a share, such as 5%.
+	Percent string
+	// Rate is a count per time, such as 20/s or 500/min.
+	Rate string
+	// Address is a place to listen or to connect to, host:port.
+	Address string
+	// Version is a model's version: a positive number, quoted or not.
+	Version string
+	// OneOrMany is one text, or a list of texts.
+	OneOrMany []string
+)
+
+// Bounds of what a file may say.
+const (
+	maxDuration = 24 * time.Hour
+	maxSize     = math.MaxInt32 // protobuf and gRPC count a message's bytes in 31 bits
+)
+
+var errDuration = errors.New("must be a length of time above zero and up to 24h, such as 500ms, 30s or 1m30s")
+
+// parse gives the length of time, above zero.
+func (d Duration) parse() (time.Duration, error) {
+	v, err := time.ParseDuration(string(d))
+	if err != nil || v <= 0 || v > maxDuration {
+		return 0, errDuration
+	}
+	return v, nil
+}
+
+// parseZero is parse for a length that may be zero.
+func (d Duration) parseZero() (time.Duration, error) {
+	if d == "0" || d == "0s" {
+		return 0, nil
+	}
+	return d.parse()
+}
+
+var sizeUnits = []struct {
+	unit  string
+	bytes int64
+}{{"KiB", 1 << 10}, {"MiB", 1 << 20}, {"GiB", 1 << 30}, {"", 1}}
+
+// parse gives the number of bytes, above zero.
+func (s Size) parse() (int, error) {
+	for _, u := range sizeUnits {
+		digits, ok := strings.CutSuffix(string(s), u.unit)
+		if !ok {
+			continue
+		}
+		n, err := strconv.ParseInt(strings.TrimRight(digits, " "), 10, 64)
+		if err != nil || n <= 0 {
+			break
+		}
+		if n > maxSize/u.bytes {
+			return 0, errors.New("must be at most 2GiB less one byte (2047MiB), the most a message can have")
+		}
+		return int(n * u.bytes), nil
+	}
+	return 0, errors.New("must be a number of bytes above zero, such as 512KiB or 64MiB")
+}
+
+// parse gives the version in plain decimal.
+func (v Version) parse() (string, error) {
+	n, err := strconv.ParseInt(string(v), 10, 64)
+	if err != nil || n <= 0 || strconv.FormatInt(n, 10) != string(v) {
+		return "", errors.New("must be a positive number")
+	}
+	return string(v), nil
+}
+
+// checkHostPort says what is wrong with an address to connect to, or with one to listen on, which may leave out the
+// host and have port 0 for any.
+func checkHostPort(addr string, listen bool) error {
+	host, port, ok := cutPort(addr)
+	if !ok {
+		if listen {
+			return errors.New("must be host:port or :port, such as :8080")
+		}
+		return errors.New("must be host:port, such as triton:8001")
+	}
+	n, err := strconv.ParseUint(port, 10, 16)
+	if err != nil || n == 0 && !listen {
+		return fmt.Errorf("port %q must be a number from 1 to 65535", clip(port))
+	}
+	if host == "" && listen || validHost(host) {
+		return nil
+	}
+	if host == "" {
+		return errors.New("must name a host before the port, such as triton:8001")
+	}
+	return fmt.Errorf("%q is no host name or address", clip(host))
+}
+
+// cutPort splits host:port; an IPv6 address is in brackets, which are cut off.
+func cutPort(addr string) (host, port string, ok bool) {
+	i := strings.LastIndexByte(addr, ':')
+	if i < 0 {
+		return "", "", false
+	}
+	host, port = addr[:i], addr[i+1:]
+	if inner, found := strings.CutPrefix(host, "["); found {
+		inner, found = strings.CutSuffix(inner, "]")
+		ip, err := netip.ParseAddr(inner)
+		return inner, port, found && err == nil && ip.Is6()
+	}
+	return host, port, !strings.ContainsAny(host, ":/")
+}
+
+func validHost(host string) bool {
+	if len(host) == 0 || len(host) > 253 {
+		return false
+	}
+	if ip, err := netip.ParseAddr(host); err == nil {
+		return ip.IsValid()
+	}
+	for label := range strings.SplitSeq(strings.TrimSuffix(host, "."), ".") {
+		if len(label) == 0 || len(label) > 63 || strings.Trim(label, nameChars) != "" {
+			return false
+		}
+	}
+	return true
+}
+
+const nameChars = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-"
+
+// clip keeps a foreign text short enough for a message.
+func clip(s string) string {
+	const most = 64
+	if len(s) <= most {
+		return s
+	}
+	return strings.ToValidUTF8(s[:most], "") + "…"
+}

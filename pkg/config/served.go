@@ -1,0 +1,71 @@
+package config
+
+import "strings"
+
+// unserved is the one table of what the schema names and this build does not serve: fields, and values as
+// field=value. Whoever begins to serve one deletes its line here; until then it is refused where it is written.
+// [] stands for every entry of a list, * for every name.
+var unserved = set(
+	"trusted_proxies",
+	"listen.max_bytes_held",
+	"listen.max_reads",
+	"listen.tls",
+	"redis",
+	"prometheus",
+	"telemetry.otlp",
+	"telemetry.access_log",
+	"auth=required",
+	"callers",
+	"access",
+	"upstreams.*.metrics",
+	"upstreams.*.keepalive",
+	"upstreams.*.tls",
+	"upstreams.*.headers",
+	"upstreams.*.eject",
+	"replicas",
+	"lua",
+	"defaults.pick=queue_depth",
+	"defaults.pick=hash(user)",
+	"defaults.pick=round_robin",
+	"defaults.timeout.dynamic",
+	"defaults.retry",
+	"defaults.breaker",
+	"defaults.probe",
+	"limits",
+	"models[].pick=queue_depth",
+	"models[].pick=hash(user)",
+	"models[].pick=round_robin",
+	"models[].timeout.dynamic",
+	"models[].retry",
+	"models[].breaker",
+	"models[].probe",
+	"models[].split",
+	"models[].mirror",
+	"models[].limits",
+	"models[].concurrency",
+	"models[].pass_priority",
+	"models[].fallback",
+	"models[].slo",
+)
+
+// Unserved lists the fields, and the values as field=value, that the schema names and this build refuses.
+func Unserved() []string { return sortedKeys(unserved) }
+
+func set(names ...string) map[string]bool {
+	m := make(map[string]bool, len(names))
+	for _, n := range names {
+		m[n] = true
+	}
+	return m
+}
+
+// unservedValues lists the values of a field that are refused.
+func unservedValues(field string) []string {
+	var values []string
+	for _, name := range sortedKeys(unserved) {
+		if value, ok := strings.CutPrefix(name, field+"="); ok {
+			values = append(values, value)
+		}
+	}
+	return values
+}
