@@ -1,0 +1,169 @@
+package triton
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc"
+
+	"github.com/model-gateway/model-gateway/pkg/fault"
+	"github.com/model-gateway/model-gateway/pkg/inference"
+	"github.com/model-gateway/model-gateway/proto/triton"
+)
+
+// Info is what a server says of one version of a model.
+type Info struct {
+	Tensors   inference.Tensors // inputs; which output answers is left open
+	Versions  []string          // the versions that it serves
+	Decoupled bool              // a request may have no answer or many
+}
+
+const (
+	infoTimeout = 5 * time.Second // for asking, whoever waits
+	infoRetry   = time.Second     // how long a failure to learn stands
+	maxTensors  = 1024            // inputs of a model
+)
+
+// infoCache keeps the Info of one version. It is asked for once at a time, and again after the model has
+// gone away and come back.
+type infoCache struct {
+	known atomic.Pointer[Info]
+	doubt atomic.Bool // known may be old
+
+	mu     sync.Mutex
+	asking chan struct{} // closed when the question under way has been answered; nil when none is
+	failed error         // how it ended last, if badly
+	until  time.Time     // when failed is no longer believed
+}
+
+// suspect has the next call ask again; until that has been answered, what is known stays in use.
+func (i *infoCache) suspect() { i.doubt.Store(true) }
+
+// Info gives the tensors and the manner of answering of a version of a model, from memory if they are known.
+func (u *Upstream) Info(ctx context.Context, model, version string) (*Info, error) {
+	return u.pool(model, version).Info(ctx)
+}
+
+// Info of the pool's version.
+func (p *pool) Info(ctx context.Context) (*Info, error) {
+	known := p.info.known.Load()
+	if known != nil && !p.info.doubt.Load() {
+		return known, nil
+	}
+	wait, err := p.ask(known)
+	if wait == nil {
+		return known, err
+	}
+	select {
+	case <-wait:
+	case <-ctx.Done():
+		return nil, fault.Of(context.Cause(ctx))
+	}
+	if known = p.info.known.Load(); known != nil {
+		return known, nil
+	}
+	p.info.mu.Lock()
+	defer p.info.mu.Unlock()
+	return nil, p.info.failed
+}
+
+// ask starts to ask unless somebody does already. The channel is nil when there is no need to wait: something is
+// known already, or asking has failed a moment ago.
+func (p *pool) ask(known *Info) (<-chan struct{}, error) {
+	i := &p.info
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.asking == nil {
+		if i.failed != nil && time.Now().Before(i.until) {
+			if known != nil {
+				return nil, nil
+			}
+			return nil, i.failed
+		}
+		asking := make(chan struct{})
+		if !p.up.run(func() { p.learn(asking) }) {
+			return nil, fault.New(fault.ShuttingDown, "upstream %s has been closed", p.up.name)
+		}
+		i.asking = asking
+		i.doubt.Store(false)
+	}
+	if known != nil {
+		return nil, nil
+	}
+	return i.asking, nil
+}
+
+func (p *pool) learn(done chan struct{}) {
+	ctx, cancel := context.WithTimeout(p.up.life, infoTimeout)
+	defer cancel()
+	info, err := p.fetch(ctx)
+	i := &p.info
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.failed, i.until = err, time.Now().Add(infoRetry)
+	if err == nil {
+		i.known.Store(info)
+	} else {
+		i.doubt.Store(true)
+	}
+	i.asking = nil
+	close(done)
+}
+
+// fetch asks one endpoint that can serve the version, and another one if the first has been lost.
+func (p *pool) fetch(ctx context.Context) (*Info, error) {
+	var not []inference.Endpoint
+	for {
+		picked, err := p.current().any(not)
+		if err != nil {
+			return nil, err
+		}
+		info, err := describe(ctx, probe{line{picked.ep}}, p.model, p.version)
+		if err == nil || len(not) > 0 || !fault.Of(err).Kind.Row().Elsewhere {
+			return info, err
+		}
+		not = append(not, picked)
+	}
+}
+
+func describe(ctx context.Context, conn grpc.ClientConnInterface, model, version string) (*Info, error) {
+	client := tritonpb.NewGRPCInferenceServiceClient(conn)
+	meta, err := client.ModelMetadata(ctx, &tritonpb.ModelMetadataRequest{Name: model, Version: version})
+	if err != nil {
+		return nil, err
+	}
+	if len(meta.GetInputs()) > maxTensors {
+		return nil, fault.New(fault.UpstreamFailed, "model %q has %d inputs; at most %d are served", model, len(meta.GetInputs()), maxTensors)
+	}
+	info := &Info{Versions: meta.GetVersions()}
+	for _, in := range meta.GetInputs() {
+		info.Tensors.Inputs = append(info.Tensors.Inputs, inference.Tensor{Name: in.GetName(), Datatype: in.GetDatatype(), Shape: in.GetShape()})
+	}
+	config, err := client.ModelConfig(ctx, &tritonpb.ModelConfigRequest{Name: model, Version: version})
+	switch {
+	case err == nil:
+		info.Decoupled = config.GetConfig().GetModelTransactionPolicy().GetDecoupled()
+	case fault.Of(err).Kind != fault.NotServed: // a plain KServe server has no ModelConfig, and no decoupled models
+		return nil, err
+	}
+	return info, nil
+}
+
+// Describe asks the upstream which versions of a model it serves. version narrows the question to one. A model
+// or version that does not exist is a fault ModelNotFound, one that exists and is not loaded ModelNotReady.
+func (u *Upstream) Describe(ctx context.Context, model, version string) ([]string, error) {
+	var versions []string
+	err := u.Any(ctx, func(_ string, conn grpc.ClientConnInterface) error {
+		meta, err := tritonpb.NewGRPCInferenceServiceClient(conn).ModelMetadata(ctx, &tritonpb.ModelMetadataRequest{Name: model, Version: version})
+		versions = meta.GetVersions()
+		return Classify(ctx, err)
+	})
+	var f *fault.Fault
+	if errors.As(err, &f) && f.Kind == fault.ModelNotReady {
+		return nil, fault.Wrap(fault.ModelNotReady, f, "model %q is not ready on upstream %s; try again shortly", model, u.name)
+	}
+	return versions, err
+}

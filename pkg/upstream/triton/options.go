@@ -1,0 +1,113 @@
+package triton
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+
+	"github.com/model-gateway/model-gateway/pkg/inference"
+)
+
+// Bounds and defaults.
+const (
+	DefaultMaxMessage = 64 << 20 // bytes
+	DefaultKeepalive  = 310 * time.Second
+
+	minKeepalive   = 10 * time.Second // grpc-go pings no more often
+	maxEndpoints   = 1024             // of one upstream; more addresses than that are a mistake
+	streamsPerConn = 100              // open streams on a connection before another one is made
+	maxConns       = 64               // connections to one endpoint
+	rewriteSlack   = 64 << 10         // bytes that fields appended to a request may take beyond MaxMessage
+)
+
+// Options say what an upstream is made of.
+type Options struct {
+	// Name is the upstream's name in the configuration; it stands in metrics, errors and targets.
+	Name string
+	// Endpoints are host:port addresses, or exactly one "dns:///host:port", whose addresses are looked up again and again.
+	Endpoints []string
+	// Resolver, when set, finds the addresses instead of Endpoints.
+	Resolver Resolver
+	// MaxMessage is the largest message in bytes, in either direction. 0 means DefaultMaxMessage.
+	MaxMessage int
+	// Keepalive is how long a connection may be silent before it is pinged, while calls are on it. Triton's defaults close
+	// connections that are pinged more often than every 300 s. 0 means DefaultKeepalive.
+	Keepalive time.Duration
+	// Credentials of connections; nil is plaintext.
+	Credentials credentials.TransportCredentials
+	// Version of the gateway, for the user agent.
+	Version string
+	// Logger gets what operators should know; nil drops it.
+	Logger *slog.Logger
+	// Health watches the endpoints. nil: nothing is known of any, and all of them are tried.
+	Health Health
+
+	// Dial replaces the network, for tests.
+	Dial func(ctx context.Context, address string) (net.Conn, error)
+	// Lookup replaces name resolution, for tests. It returns IP addresses.
+	Lookup func(ctx context.Context, host string) ([]string, error)
+}
+
+// Health knows which endpoint can serve what. pkg/health has the implementation.
+type Health interface {
+	// Begin starts watching. wanted lists the versions of models worth probing; changed is called, from one goroutine at a
+	// time, with the name of a model whose readiness has changed, and with "" when an endpoint went out or came back.
+	Begin(wanted func(yield func(model, version string) bool), changed func(model string))
+	// SetEndpoints replaces the endpoints that are watched; what is known of those that stay is kept.
+	// Errors of the connections are faults.
+	SetEndpoints(conns map[string]grpc.ClientConnInterface)
+	// State of one version of a model on one endpoint; NotReady too when the endpoint is out.
+	State(endpoint, model, version string) inference.Readiness
+	// Up reports whether the endpoint answers.
+	Up(endpoint string) bool
+	// Versions of a model that are known from any endpoint, in order of number.
+	Versions(model string) []inference.VersionState
+	// Listed reports whether any endpoint lists the model in its repository.
+	Listed(model string) bool
+	// Kick has a version of a model probed at once.
+	Kick(model, version string)
+	// Refresh has the repository index read again at once.
+	Refresh()
+	// Close stops watching and waits for what is under way.
+	Close()
+}
+
+// complete fills in defaults, or says what is wrong.
+func (o Options) complete() (Options, error) {
+	if o.Name == "" {
+		return o, fmt.Errorf("an upstream needs a name")
+	}
+	if o.MaxMessage == 0 {
+		o.MaxMessage = DefaultMaxMessage
+	}
+	if o.MaxMessage < 0 {
+		return o, fmt.Errorf("upstream %s: the largest message is %d bytes; give a positive number", o.Name, o.MaxMessage)
+	}
+	if o.Keepalive == 0 {
+		o.Keepalive = DefaultKeepalive
+	}
+	if o.Keepalive < minKeepalive {
+		return o, fmt.Errorf("upstream %s: keepalive every %s is too often; give at least %s", o.Name, o.Keepalive, minKeepalive)
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.Resolver == nil {
+		r, err := resolverFor(o.Endpoints, o.Lookup)
+		if err != nil {
+			return o, fmt.Errorf("upstream %s: %w", o.Name, err)
+		}
+		o.Resolver = r
+	}
+	return o, nil
+}
+
+// sameConnections reports whether connections made under o are good under p as well.
+func (o Options) sameConnections(p Options) bool {
+	return o.MaxMessage == p.MaxMessage && o.Keepalive == p.Keepalive && o.Credentials == p.Credentials && o.Version == p.Version
+}

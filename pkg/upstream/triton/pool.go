@@ -1,0 +1,180 @@
+package triton
+
+import (
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/model-gateway/model-gateway/pkg/fault"
+	"github.com/model-gateway/model-gateway/pkg/inference"
+)
+
+// recent is how long after its last call a model is still probed.
+const recent = time.Minute
+
+// pool is the endpoints that can serve one version of a model. It is made once and stays, whatever happens
+// to endpoints and configuration, so everything that is known of the version is kept with it.
+type pool struct {
+	up       *Upstream
+	model    string
+	version  string
+	declared atomic.Bool  // the configuration names it; it is probed without traffic too
+	used     atomic.Int64 // when it was last asked for an endpoint, unix seconds
+	info     infoCache
+
+	gen    atomic.Uint64 // counts what may have changed the choice
+	choice atomic.Pointer[choice]
+	mu     sync.Mutex // held to make a choice
+}
+
+// choice is what Pick chooses from, as of generation gen. It is never written again.
+type choice struct {
+	gen    uint64
+	ready  []*seat
+	maybe  []*seat // nobody knows yet whether they can
+	absent error   // the fault when both are empty
+}
+
+// seat is one endpoint as one pool sees it.
+type seat struct {
+	pool *pool
+	ep   *endpoint
+}
+
+var (
+	_ inference.Pool     = (*pool)(nil)
+	_ inference.Endpoint = (*seat)(nil)
+)
+
+// Name is the address, host:port.
+func (s *seat) Name() string { return s.ep.name }
+
+// Pick takes the less busy one of two endpoints drawn at random from those that are ready, or, when none is, from those
+// of which nothing is known. It costs the same however many endpoints and pools there are, and takes no lock.
+func (p *pool) Pick(c *inference.Call, not []inference.Endpoint) (inference.Endpoint, error) {
+	p.touch(c.Start)
+	ch := p.current()
+	if len(not) > 0 {
+		s, err := ch.any(not)
+		if err != nil {
+			return nil, err
+		}
+		return s, nil
+	}
+	seats := ch.ready
+	if len(seats) == 0 {
+		if seats = ch.maybe; len(seats) == 0 {
+			p.up.health.Kick(p.model, p.version) // what is known may be seconds old
+			return nil, ch.absent
+		}
+	}
+	return lessBusy(seats), nil
+}
+
+// Ready reports whether an endpoint is known to serve the version, or may well do so.
+func (p *pool) Ready() bool {
+	ch := p.current()
+	return len(ch.ready)+len(ch.maybe) > 0
+}
+
+func lessBusy(seats []*seat) *seat {
+	n := len(seats)
+	if n == 1 {
+		return seats[0]
+	}
+	i := rand.IntN(n)
+	j := rand.IntN(n - 1)
+	if j >= i {
+		j++
+	}
+	if seats[j].ep.inflight.Load() < seats[i].ep.inflight.Load() {
+		return seats[j]
+	}
+	return seats[i]
+}
+
+// any draws an endpoint that is not in not. It looks at every endpoint, which a second attempt may well cost.
+func (ch *choice) any(not []inference.Endpoint) (*seat, error) {
+	for _, seats := range [][]*seat{ch.ready, ch.maybe} {
+		left := slices.DeleteFunc(slices.Clone(seats), func(s *seat) bool {
+			return slices.ContainsFunc(not, func(e inference.Endpoint) bool { return e.Name() == s.ep.name })
+		})
+		if len(left) > 0 {
+			return lessBusy(left), nil
+		}
+	}
+	if len(ch.ready)+len(ch.maybe) > 0 {
+		return nil, fault.New(fault.NoEndpoint, "no other endpoint is left to try; try again shortly")
+	}
+	return nil, ch.absent
+}
+
+// touch notes that the version has traffic. Its first call in a while has it probed at once.
+func (p *pool) touch(at time.Time) {
+	now, before := at.Unix(), p.used.Load()
+	if now <= before {
+		return
+	}
+	p.used.Store(now)
+	if now-before > int64(recent/time.Second) && !p.declared.Load() {
+		p.up.health.Kick(p.model, p.version)
+	}
+}
+
+// wanted reports whether the version is worth probing.
+func (p *pool) wanted(now time.Time) bool {
+	return p.declared.Load() || now.Unix()-p.used.Load() <= int64(recent/time.Second)
+}
+
+// changed makes the next Pick choose anew.
+func (p *pool) changed() { p.gen.Add(1) }
+
+func (p *pool) current() *choice {
+	if ch := p.choice.Load(); ch != nil && ch.gen == p.gen.Load() {
+		return ch
+	}
+	return p.choose()
+}
+
+func (p *pool) choose() *choice {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	gen := p.gen.Load() // before anything is looked at: what changes from now on makes a further choice
+	if old := p.choice.Load(); old != nil && old.gen == gen {
+		return old
+	}
+	ch := &choice{gen: gen}
+	endpoints := p.up.list()
+	up := 0
+	for _, e := range endpoints {
+		if p.up.health.Up(e.name) {
+			up++
+		}
+		switch p.up.health.State(e.name, p.model, p.version) {
+		case inference.Ready:
+			ch.ready = append(ch.ready, &seat{pool: p, ep: e})
+		case inference.Unknown:
+			ch.maybe = append(ch.maybe, &seat{pool: p, ep: e})
+		case inference.NotReady:
+		}
+	}
+	if len(ch.ready)+len(ch.maybe) == 0 {
+		ch.absent = p.absent(len(endpoints), up)
+	}
+	p.choice.Store(ch)
+	return ch
+}
+
+func (p *pool) absent(endpoints, up int) *fault.Fault {
+	switch {
+	case endpoints == 0:
+		return p.up.noEndpoints()
+	case up == 0:
+		return fault.New(fault.NoEndpoint, "none of the %d endpoints of upstream %s answers; try again shortly", endpoints, p.up.name)
+	case p.version == "":
+		return fault.New(fault.ModelNotReady, "model %q is not ready on upstream %s; try again shortly", p.model, p.up.name)
+	}
+	return fault.New(fault.ModelNotReady, "model %q version %s is not ready on upstream %s; try again shortly", p.model, p.version, p.up.name)
+}

@@ -1,0 +1,135 @@
+package triton
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Resolver finds the addresses of an upstream and goes on finding them.
+type Resolver interface {
+	// Watch calls set with all addresses, host:port, as soon as they are known and again when they have changed, until ctx
+	// ends. A receive from again asks for a look right now, because a connection has failed. An empty or failed look is no
+	// reason to call set: what was there stays.
+	Watch(ctx context.Context, again <-chan struct{}, set func(addresses []string))
+	// String names what is resolved, for messages.
+	String() string
+}
+
+const (
+	dnsScheme   = "dns:///"
+	dnsEvery    = 10 * time.Second
+	dnsSoonest  = time.Second     // between two looks, however many connections fail
+	dnsTimeout  = 3 * time.Second // of one look
+	maxHostName = 253
+)
+
+func resolverFor(endpoints []string, lookup func(context.Context, string) ([]string, error)) (Resolver, error) {
+	if len(endpoints) == 0 {
+		return nil, fmt.Errorf("no endpoints; give host:port, several of them, or dns:///host:port")
+	}
+	if len(endpoints) > maxEndpoints {
+		return nil, fmt.Errorf("%d endpoints; at most %d are served", len(endpoints), maxEndpoints)
+	}
+	if rest, ok := strings.CutPrefix(endpoints[0], dnsScheme); ok {
+		if len(endpoints) > 1 {
+			return nil, fmt.Errorf("%s must be the only endpoint; its name stands for all of them", endpoints[0])
+		}
+		host, port, err := splitAddress(rest)
+		if err != nil {
+			return nil, err
+		}
+		if lookup == nil {
+			lookup = net.DefaultResolver.LookupHost
+		}
+		return &dns{host: host, port: port, lookup: lookup}, nil
+	}
+	for _, e := range endpoints {
+		if _, _, err := splitAddress(e); err != nil {
+			return nil, err
+		}
+	}
+	return static(normal(endpoints)), nil
+}
+
+func splitAddress(a string) (host, port string, err error) {
+	host, port, err = net.SplitHostPort(a)
+	if err != nil || host == "" || port == "" || len(host) > maxHostName || strings.Contains(a, "/") {
+		return "", "", fmt.Errorf("endpoint %q is not host:port or dns:///host:port", a)
+	}
+	return host, port, nil
+}
+
+// normal sorts addresses and drops doubles, so that a change of order is no change.
+func normal(addresses []string) []string {
+	a := slices.Clone(addresses)
+	slices.Sort(a)
+	a = slices.Compact(a)
+	return a[:min(len(a), maxEndpoints)]
+}
+
+// static is a list that never changes.
+type static []string
+
+func (s static) Watch(ctx context.Context, again <-chan struct{}, set func([]string)) {
+	set(s)
+	for {
+		select {
+		case <-again:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+func (s static) String() string { return strings.Join(s, ", ") }
+
+// dns looks a name up every dnsEvery, and earlier when asked.
+type dns struct {
+	host, port string
+	lookup     func(ctx context.Context, host string) ([]string, error)
+}
+
+func (d *dns) String() string { return dnsScheme + net.JoinHostPort(d.host, d.port) }
+
+func (d *dns) Watch(ctx context.Context, again <-chan struct{}, set func([]string)) {
+	var last []string
+	for ctx.Err() == nil {
+		if found := d.look(ctx); len(found) > 0 && !slices.Equal(found, last) {
+			last = found
+			set(found)
+		}
+		soonest := time.NewTimer(dnsSoonest)
+		select {
+		case <-soonest.C:
+		case <-ctx.Done():
+			soonest.Stop()
+			return
+		}
+		due := time.NewTimer(dnsEvery - dnsSoonest)
+		select {
+		case <-due.C:
+		case <-again:
+		case <-ctx.Done():
+		}
+		due.Stop()
+	}
+}
+
+// look gives the addresses, or nothing when they cannot be had now.
+func (d *dns) look(ctx context.Context) []string {
+	ctx, cancel := context.WithTimeout(ctx, dnsTimeout)
+	defer cancel()
+	hosts, err := d.lookup(ctx, d.host)
+	if err != nil {
+		return nil
+	}
+	addresses := make([]string, 0, len(hosts))
+	for _, h := range hosts {
+		addresses = append(addresses, net.JoinHostPort(h, d.port))
+	}
+	return normal(addresses)
+}

@@ -1,0 +1,177 @@
+package triton
+
+import (
+	"context"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
+
+	"github.com/model-gateway/model-gateway/pkg/fault"
+	"github.com/model-gateway/model-gateway/pkg/inference"
+	"github.com/model-gateway/model-gateway/pkg/wire"
+	"github.com/model-gateway/model-gateway/proto/triton"
+)
+
+// Infer sends c to the endpoint and its answers to c.Send.
+//
+// The request is rewritten in place, once for each target: a second attempt on another endpoint sends the same
+// frame again, and for another target the fields of that target are put behind it. A Predict request becomes a
+// ModelInferRequest by the tensors of the first target, so further targets must take the same tensors.
+//
+// For a message of a stream the turn is given on once the message has been sent. An attempt that fails before that
+// leaves the turn with the caller, who may try elsewhere and ends it (Turn.Pass) when the call is over.
+func (s *seat) Infer(ctx context.Context, c *inference.Call) error {
+	s.ep.inflight.Add(1)
+	defer s.ep.inflight.Add(-1)
+	var err error
+	switch {
+	case c.Stream != nil:
+		err = s.inferInStream(ctx, c)
+	case c.Protocol.SpeaksPredict():
+		err = s.predict(ctx, c)
+	default:
+		err = s.infer(ctx, c)
+	}
+	if err != nil {
+		s.learnFrom(err)
+	}
+	return err
+}
+
+// learnFrom acts on what a failure says beyond the call itself.
+func (s *seat) learnFrom(err error) {
+	switch fault.Of(err).Kind {
+	case fault.UpstreamUnavailable, fault.EndpointLost:
+		s.pool.up.lookAgain() // the address may have moved
+	case fault.ModelNotReady, fault.Draining:
+		s.pool.up.health.Kick(s.pool.model, s.pool.version)
+	default:
+	}
+}
+
+// infer is a unary KServe call.
+func (s *seat) infer(ctx context.Context, c *inference.Call) error {
+	rewrite(c, false)
+	answer, err := s.invoke(ctx, c)
+	if err != nil {
+		return err
+	}
+	if c.Head.Model != c.Target.Model {
+		answer.Append(wire.AppendAnswerModel(nil, c.Head.Model))
+	}
+	return c.Send(answer)
+}
+
+// predict is a unary Predict: a ModelInfer around the same bytes, or, for a decoupled model, a stream of one request.
+func (s *seat) predict(ctx context.Context, c *inference.Call) error {
+	tensors, decoupled, err := s.manner(ctx, c)
+	if err != nil {
+		return err
+	}
+	if err := rewritePredict(c, tensors); err != nil {
+		return err
+	}
+	if decoupled {
+		return s.predictDecoupled(ctx, c, tensors)
+	}
+	answer, err := s.invoke(ctx, c)
+	if err != nil {
+		return err
+	}
+	return sendPredict(c, answer, tensors)
+}
+
+// sendPredict turns a ModelInferResponse into a PredictionResponse and hands it over.
+func sendPredict(c *inference.Call, answer inference.Frame, tensors inference.Tensors) error {
+	if err := wire.InferToPredict(&answer, tensors, "OK", time.Since(c.Start)); err != nil {
+		answer.Free()
+		return err
+	}
+	return c.Send(answer)
+}
+
+// manner tells how the target's model takes tensors, and whether it is decoupled. Tensors that are declared win, and then
+// a server that does not describe its models can be called all the same.
+func (s *seat) manner(ctx context.Context, c *inference.Call) (inference.Tensors, bool, error) {
+	info, err := s.pool.Info(ctx)
+	declared := c.Model.Tensors
+	switch {
+	case err == nil && declared == nil:
+		c.Decoupled = info.Decoupled
+		return info.Tensors, info.Decoupled, nil
+	case err == nil:
+		c.Decoupled = info.Decoupled
+		return *declared, info.Decoupled, nil
+	case declared != nil && ctx.Err() == nil:
+		return *declared, false, nil
+	}
+	return inference.Tensors{}, false, err
+}
+
+// rewrite puts behind a ModelInferRequest what the target asks for and the caller did not say: names only where they
+// differ, so that most calls leave as they came. ends adds the wish for an empty final answer.
+func rewrite(c *inference.Call, ends bool) {
+	if c.Rewritten == c.Target {
+		return
+	}
+	model, version := c.Target.Model, c.Target.Version
+	if c.Rewritten == nil {
+		if model == c.Head.Model {
+			model = ""
+		}
+		if version == c.Head.Version {
+			version = ""
+		}
+	}
+	var fields []byte
+	if model != "" || version != "" {
+		fields = wire.AppendTarget(nil, model, version)
+	}
+	if ends {
+		fields = wire.AppendEmptyFinal(fields)
+	}
+	c.Request.Append(fields)
+	c.Rewritten = c.Target
+}
+
+// rewritePredict makes a PredictionRequest the target's ModelInferRequest.
+func rewritePredict(c *inference.Call, tensors inference.Tensors) error {
+	if c.Rewritten != nil {
+		rewrite(c, false)
+		return nil
+	}
+	if err := wire.PredictToInfer(&c.Request, c.Head, c.Target.Model, c.Target.Version, tensors); err != nil {
+		return err
+	}
+	c.Rewritten = c.Target
+	return nil
+}
+
+// invoke sends c.Request as a ModelInfer and gives the answer, which the caller owns.
+func (s *seat) invoke(ctx context.Context, c *inference.Call) (inference.Frame, error) {
+	conn, err := s.ep.conn()
+	if err != nil {
+		return inference.Frame{}, err
+	}
+	defer conn.release()
+	var answer inference.Frame
+	err = conn.cc.Invoke(metadata.NewOutgoingContext(ctx, c.Outgoing), tritonpb.GRPCInferenceService_ModelInfer_FullMethodName,
+		&c.Request, &answer, grpc.Header((*metadata.MD)(&c.Header)), grpc.Trailer((*metadata.MD)(&c.Trailer)))
+	if err != nil {
+		answer.Free() // an error after an answer drops the answer
+		return inference.Frame{}, s.explain(ctx, err)
+	}
+	return answer, nil
+}
+
+// explain is Classify with what only the seat knows.
+func (s *seat) explain(ctx context.Context, err error) error {
+	err = Classify(ctx, err)
+	f := fault.Of(err)
+	if f.Kind == fault.TooLarge && f.Upstream && strings.Contains(f.Msg, "larger than max") {
+		return fault.Wrap(fault.TooLarge, err, "the message is larger than the %d bytes that max_message allows on upstream %s", s.ep.opts.MaxMessage, s.pool.up.name)
+	}
+	return err
+}
