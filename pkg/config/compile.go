@@ -86,7 +86,7 @@ func setting[S ~string, T any](c *compiler, path string, written S, env string, 
 }
 
 func (c *compiler) badEnv(name string, err error) {
-	c.found = append(c.found, Mistake{Path: name, Msg: fmt.Sprintf("%s (environment)", err)})
+	c.found = append(c.found, Mistake{Path: name, Msg: clean([]rune(err.Error()))})
 }
 
 func (c *compiler) listen(f *ListenFile) {

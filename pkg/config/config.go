@@ -74,6 +74,14 @@ type Upstream struct {
 	Traceparent string   // TraceSampled, TraceAlways or TraceNever
 }
 
+// Addresses are Endpoints, or the one dns:///host:port.
+func (u Upstream) Addresses() []string {
+	if u.DNS != "" {
+		return []string{"dns:///" + u.DNS}
+	}
+	return u.Endpoints
+}
+
 // Which versions a caller may pin.
 const (
 	PinsDeclared = "declared" // those of declared targets

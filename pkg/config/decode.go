@@ -73,7 +73,7 @@ func (r *reader) bad(at *token.Position, path, format string, args ...any) {
 		r.more++
 		return
 	}
-	m := Mistake{File: r.path, Path: path, Msg: fmt.Sprintf(format, args...)}
+	m := Mistake{File: r.path, Path: path, Msg: clean([]rune(fmt.Sprintf(format, args...)))}
 	if at != nil {
 		m.Line, m.Col = at.Line, at.Column
 		m.Excerpt = excerpt(r.lines, m.Line, m.Col)

@@ -450,7 +450,7 @@ type ElseFile struct {
 
 // TensorsFile is the section `models[].tensors`: how the bytes of Predict become tensors, and which output answers.
 type TensorsFile struct {
-	// Inputs in the order in which Predict's bytes hold them. Absent: as the upstream's metadata says.
+	// Inputs in the order in which Predict's bytes hold them.
 	Inputs []TensorFile `yaml:"inputs"`
 	// Output that becomes output_tensor. Absent: the first floating-point one.
 	Output string `yaml:"output"`

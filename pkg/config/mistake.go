@@ -28,8 +28,11 @@ func (m Mistake) String() string {
 		b.WriteString(m.Path + ": ")
 	}
 	b.WriteString(m.Msg)
-	if m.Line > 0 {
+	switch {
+	case m.Line > 0:
 		fmt.Fprintf(&b, " (line %d)", m.Line)
+	case m.File == "" && m.Path != "":
+		b.WriteString(" (environment)")
 	}
 	return b.String()
 }

@@ -173,6 +173,8 @@ func (c *compiler) pins(path string, m *Model) {
 }
 
 // tensors compiles the section `tensors`; nil when there is none.
+//
+// Inputs are required: Predict never mixes what is declared with what an upstream's metadata says.
 func (c *compiler) tensors(path string, f *TensorsFile) *inference.Tensors {
 	if f == nil {
 		return nil
@@ -180,6 +182,9 @@ func (c *compiler) tensors(path string, f *TensorsFile) *inference.Tensors {
 	t := &inference.Tensors{Output: f.Output}
 	if c.has(path + ".output") {
 		c.check(path+".output", checkTensorName(f.Output))
+	}
+	if len(f.Inputs) == 0 {
+		c.check(path+".inputs", errors.New("must list the inputs, each with name, datatype and shape; or remove tensors, and the upstream's metadata tells"))
 	}
 	if len(f.Inputs) > maxInputs {
 		c.check(path+".inputs", fmt.Errorf("has %d entries; at most %d", len(f.Inputs), maxInputs))

@@ -16,14 +16,16 @@ import (
 	"github.com/goccy/go-yaml/token"
 )
 
-// What a file may cost to read. A file that a person writes is far below each.
+// MaxFile is the most bytes a file may have.
+const MaxFile = 1 << 20
+
+// What else a file may cost to read. A file that a person writes is far below each.
 const (
-	maxFile  = 1 << 20 // bytes
 	maxDepth = 32      // of lists and mappings in one another
 	maxNodes = 200_000 // values, those that an alias repeats included
 )
 
-// readFile reads a file that may be at most maxFile bytes, and never more of it than that.
+// readFile reads a file that may be at most MaxFile bytes, and never more of it than that.
 func readFile(path string) ([]byte, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -33,13 +35,13 @@ func readFile(path string) ([]byte, error) {
 	if info, err := f.Stat(); err == nil && !info.Mode().IsRegular() {
 		return nil, fmt.Errorf("%s is no regular file", path)
 	}
-	return io.ReadAll(io.LimitReader(f, maxFile+1))
+	return io.ReadAll(io.LimitReader(f, MaxFile+1))
 }
 
 // parseYAML gives the value of a file's one document; nil for a file of comments only.
 func parseYAML(source []byte) (body ast.Node, bad *Mistake) {
 	switch {
-	case len(source) > maxFile:
+	case len(source) > MaxFile:
 		return nil, &Mistake{Msg: "is larger than 1 MiB, the most a configuration may have"}
 	case !utf8.Valid(source):
 		line := 1 + bytes.Count(source[:firstInvalid(source)], []byte("\n"))
