@@ -183,8 +183,7 @@ func (c *cursor) output(f field) (output, error) {
 // dims reads shape, packed or one dimension at a time.
 func (c *cursor) dims(o *output, f field) error {
 	if f.typ == protowire.VarintType {
-		o.dim(int64(f.v))
-		return nil
+		return o.dim(int64(f.v))
 	}
 	if err := f.want(protowire.BytesType, "the shape of an output"); err != nil {
 		return err
@@ -192,27 +191,30 @@ func (c *cursor) dims(o *output, f field) error {
 	outer := c.enter(f.n)
 	for c.more() {
 		d, err := c.varint()
+		if err == nil {
+			err = o.dim(int64(d))
+		}
 		if err != nil {
 			return err
 		}
-		o.dim(int64(d))
 	}
 	c.end = outer
 	return nil
 }
 
-// dim counts one more dimension in. A row of impossible size is one that the bytes will not fill: see reduce.
-func (o *output) dim(d int64) {
+// dim counts one more dimension in. The size of a row is capped, not refused: the bytes there are bound it anyway.
+func (o *output) dim(d int64) error {
 	if o.rank++; o.rank == 1 {
-		return
+		return nil
 	}
-	if d < 0 {
-		d = 0
+	if o.rank > maxRank {
+		return fmt.Errorf("an output has more than %d dimensions", maxRank)
 	}
 	var ok bool
-	if o.row, ok = product(o.row, d); !ok {
+	if o.row, ok = product(o.row, max(d, 0)); !ok {
 		o.row = maxSize
 	}
+	return nil
 }
 
 // choose finds the output of that name; for "" the first floating-point one, else the first, else nil.

@@ -19,7 +19,12 @@ var (
 	errVarint = errors.New("a number is longer than 64 bits")
 	errNumber = errors.New("a field number is out of range")
 	errGroup  = errors.New("it holds a group, which this protocol does not have")
+	errFields = fmt.Errorf("it has more than %d fields", maxFields)
 )
+
+// maxFields bounds the fields of a message, nested ones that are read included: a message of nothing but tiny fields
+// would cost a thousand times what one of the same size with a tensor does.
+const maxFields = 1 << 20
 
 // malformed is the fault of a client whose message cannot be read.
 func malformed(message string, err error) error {
@@ -39,6 +44,7 @@ type cursor struct {
 	data []byte          // what is unread of the current one
 	pos  int             // offset in the frame of the next byte
 	end  int             // offset at which the message being read ends; never beyond the frame
+	seen int             // fields read so far
 }
 
 func newCursor(f inference.Frame) cursor {
@@ -83,6 +89,9 @@ func (c *cursor) field() (field, error) {
 	tag, err := c.varint()
 	if err != nil {
 		return field{}, err
+	}
+	if c.seen++; c.seen > maxFields {
+		return field{}, errFields
 	}
 	if tag>>3 == 0 || tag>>3 > uint64(protowire.MaxValidNumber) {
 		return field{}, errNumber
