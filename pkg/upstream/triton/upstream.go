@@ -44,7 +44,7 @@ type Upstream struct {
 
 	again chan struct{} // asks the resolver to look now
 
-	mu       sync.Mutex // held to change all below
+	mu      sync.Mutex // held to change all below
 	opts    Options
 	stop    context.CancelFunc // of the resolver
 	retired []*endpoint
