@@ -35,7 +35,11 @@ func (s Stage) Handle(ctx context.Context, c *inference.Call) error {
 	took := time.Since(begin)
 	c.UpstreamIn += took
 	err = blame(ctx, err)
-	s.Attempts.Attempt(c, c.Target, c.Endpoint, outcome(c, err), took)
+	failed := err
+	if failed == nil {
+		failed = c.InBand // answered, with the report of a failure
+	}
+	s.Attempts.Attempt(c, c.Target, c.Endpoint, stats.OutcomeOf(failed), took)
 	return err
 }
 

@@ -1,0 +1,147 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"runtime/debug"
+	"syscall"
+
+	"github.com/KimMachineGun/automemlimit/memlimit"
+	"github.com/spf13/cobra"
+
+	"github.com/model-gateway/model-gateway/pkg/config"
+	"github.com/model-gateway/model-gateway/pkg/gateway"
+)
+
+func serveCommand() *cobra.Command {
+	var path, level string
+	cmd := &cobra.Command{
+		Use: "serve", Short: "Serve: gRPC and HTTP on one port, operators on another",
+		Long: `Serve inference traffic.
+
+Without --config, TRITON_GRPC_HOST=host:port is all that is needed: every model of that server passes through
+under its own name. With a file, it is read again when it changes and on SIGHUP; a file with mistakes changes
+nothing. SIGTERM turns readiness off, serves on for listen.drain.before, lets calls finish, and exits 0.`,
+		Example: "  TRITON_GRPC_HOST=triton:8001 gateway serve\n  gateway serve --config gateway.yaml",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			log, err := newLog(cmd.ErrOrStderr(), level)
+			if err != nil {
+				return exitError{exitUsage, err}
+			}
+			limitMemory(log)
+			return serve(cmd.Context(), path, log)
+		},
+	}
+	cmd.Flags().StringVar(&path, "config", os.Getenv("GATEWAY_CONFIG"), "configuration file (GATEWAY_CONFIG)")
+	cmd.Flags().StringVar(&level, "log", "info", "least level that is logged: debug, info, warn, error")
+	return cmd
+}
+
+func newLog(w io.Writer, level string) (*slog.Logger, error) {
+	var l slog.Level
+	if err := l.UnmarshalText([]byte(level)); err != nil {
+		return nil, fmt.Errorf("--log %s: use debug, info, warn or error", level)
+	}
+	return slog.New(slog.NewJSONHandler(w, &slog.HandlerOptions{Level: l})), nil
+}
+
+// limitMemory gives the runtime its limit from the container, or from the machine, and lets garbage grow under it: most
+// memory here is buffers that come and go with calls. What the environment says itself stands.
+func limitMemory(log *slog.Logger) {
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(400)
+	}
+	limit, err := memlimit.SetGoMemLimitWithOpts(
+		memlimit.WithRatio(0.9),
+		memlimit.WithProvider(memlimit.ApplyFallback(memlimit.FromCgroup, memlimit.FromSystem)),
+	)
+	if err != nil {
+		log.Warn("no memory limit could be found; set GOMEMLIMIT", "error", err)
+		return
+	}
+	log.Debug("memory limit", "bytes", limit)
+}
+
+// serve runs a gateway until ctx ends. path may be empty.
+func serve(ctx context.Context, path string, log *slog.Logger) error {
+	cfg, err := loadFirst(path, log)
+	if err != nil {
+		return err
+	}
+	for _, note := range cfg.Notes {
+		log.Warn(note)
+	}
+	ports, err := gateway.Listen(cfg)
+	if err != nil {
+		return err
+	}
+	var watcher *config.Watcher
+	o := gateway.Options{Log: log, Version: buildVersion()}
+	o.Reload = func() error {
+		if watcher == nil {
+			return errors.New("there is no configuration file to read again")
+		}
+		return watcher.Reload()
+	}
+	g, err := gateway.New(cfg, o)
+	if err != nil {
+		return err
+	}
+	if path != "" {
+		keep(cfg, log)
+		watcher = config.NewWatcher(path, os.Getenv, func(next *config.Config) error {
+			if err := g.Reload(next); err != nil {
+				return err
+			}
+			keep(next, log)
+			return nil
+		}, log)
+		watching, stop := context.WithCancel(ctx)
+		defer stop()
+		go watcher.Run(watching)
+		go reloadOnHangup(watching, watcher)
+	}
+	return g.Run(ctx, ports)
+}
+
+// reloadOnHangup reads the configuration again on SIGHUP, changed or not.
+func reloadOnHangup(ctx context.Context, watcher *config.Watcher) {
+	hangup := make(chan os.Signal, 1)
+	signal.Notify(hangup, syscall.SIGHUP)
+	defer signal.Stop(hangup)
+	for {
+		select {
+		case <-hangup:
+			_ = watcher.Reload() // it logs what is wrong
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// loadFirst reads the configuration of a start. With mistakes in it, the last good one serves, where one was kept.
+func loadFirst(path string, log *slog.Logger) (*config.Config, error) {
+	cfg, err := config.Load(path, os.Getenv)
+	if err == nil {
+		return cfg, nil
+	}
+	last, lastErr := config.LoadLastGood(path, os.Getenv)
+	if lastErr != nil {
+		return nil, err
+	}
+	log.Error("the configuration has mistakes; the last good one serves", "file", path, "mistakes", err.Error(), "last_good", last.Path)
+	return last, nil
+}
+
+// keep stores cfg as the last good configuration.
+func keep(cfg *config.Config, log *slog.Logger) {
+	if err := config.KeepLastGood(cfg); err != nil {
+		log.Warn("the last good configuration could not be kept; a start with a broken file will fail", "state_dir", cfg.StateDir, "error", err)
+	}
+}

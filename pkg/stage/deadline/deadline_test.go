@@ -1,0 +1,80 @@
+package deadline
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/model-gateway/model-gateway/pkg/fault"
+	"github.com/model-gateway/model-gateway/pkg/inference"
+)
+
+// run takes a call that never ends through the stage and returns how it ended and after how long.
+func run(t *testing.T, ctx context.Context, c *inference.Call) (reached bool, kind fault.Kind, took time.Duration) {
+	t.Helper()
+	begin := time.Now()
+	err := Stage{}.Wrap(func(ctx context.Context, _ *inference.Call) error {
+		reached = true
+		<-ctx.Done()
+		return context.Cause(ctx)
+	})(ctx, c)
+	return reached, fault.Of(err).Kind, time.Since(begin)
+}
+
+func call(limit time.Duration) *inference.Call {
+	return &inference.Call{Start: time.Now(), Model: &inference.Model{Timeouts: inference.Timeouts{Max: limit}}}
+}
+
+func TestTheCallersShorterDeadlineWinsAndIsTheCallersFault(t *testing.T) { // O-28
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+		defer cancel()
+		reached, kind, took := run(t, ctx, call(2*time.Second))
+		if !reached || kind != fault.Deadline || took != 285*time.Millisecond {
+			t.Errorf("reached %v, %s after %s; want DEADLINE after 300 ms less the margin of 15", reached, kind.Reason(), took)
+		}
+	})
+}
+
+func TestTheModelsShorterTimeoutWinsAndIsTheUpstreamsFault(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		if _, kind, took := run(t, ctx, call(2*time.Second)); kind != fault.UpstreamTimeout || took != 2*time.Second {
+			t.Errorf("%s after %s; want UPSTREAM_TIMEOUT after 2 s", kind.Reason(), took)
+		}
+	})
+}
+
+func TestACallThatArrivesExpiredIsNotSent(t *testing.T) { // O-28
+	ctx, cancel := context.WithDeadline(t.Context(), time.Now().Add(-time.Second))
+	defer cancel()
+	if reached, kind, _ := run(t, ctx, call(time.Minute)); reached || kind != fault.Expired {
+		t.Errorf("reached the upstream: %v, %s", reached, kind.Reason())
+	}
+}
+
+func TestAVeryShortDeadlineStillLeavesTheUpstreamHalf(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), 6*time.Millisecond)
+		defer cancel()
+		if reached, _, took := run(t, ctx, call(time.Minute)); !reached || took != 3*time.Millisecond {
+			t.Errorf("reached %v, after %s", reached, took)
+		}
+	})
+}
+
+func TestAMessageOfAStreamIsNotBoundByTheModelsTimeout(t *testing.T) {
+	c := call(time.Nanosecond)
+	c.Stream = &inference.Stream{}
+	err := Stage{}.Wrap(func(ctx context.Context, _ *inference.Call) error {
+		if _, has := ctx.Deadline(); has {
+			t.Error("it has a deadline")
+		}
+		return nil
+	})(t.Context(), c)
+	if err != nil {
+		t.Error(err)
+	}
+}
