@@ -13,22 +13,6 @@ import (
 	"github.com/model-gateway/model-gateway/pkg/config"
 )
 
-// exitError ends the program with a code that scripts can use: 1 for what was asked about, 2 for how it was asked.
-// A nil err has been told already.
-type exitError struct {
-	code int
-	err  error
-}
-
-func (e *exitError) Error() string {
-	if e.err == nil {
-		return fmt.Sprintf("exit status %d", e.code)
-	}
-	return e.err.Error()
-}
-
-func (e *exitError) Unwrap() error { return e.err }
-
 // checkCommand is `gateway check`: whether a file can be served, and everything that is wrong with it.
 func checkCommand() *cobra.Command {
 	var asJSON, schema bool
@@ -40,18 +24,16 @@ FILE may be - for the standard input. Exit status: 0 it can be served, 1 it has 
 		Example: `  gateway check gateway.yaml
   gateway check gateway.yaml --json | jq -r '.mistakes[].message'
   gateway check --schema > gateway.schema.json`,
-		SilenceErrors: true,
-		SilenceUsage:  true,
 		Args: func(_ *cobra.Command, args []string) error {
-			if want := 1; len(args) != want && (!schema || len(args) > 0) {
-				return &exitError{2, errors.New("check wants one file: gateway check FILE (gateway check --help has examples)")}
+			if len(args) != 1 && (!schema || len(args) > 0) {
+				return exitError{exitUsage, errors.New("check wants one file: gateway check FILE (gateway check --help has examples)")}
 			}
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if schema {
 				if len(args) > 0 {
-					return &exitError{2, errors.New("--schema prints the schema and checks no file; give one or the other")}
+					return exitError{exitUsage, errors.New("--schema prints the schema and checks no file; give one or the other")}
 				}
 				_, err := cmd.OutOrStdout().Write(config.Schema())
 				return err
@@ -61,7 +43,6 @@ FILE may be - for the standard input. Exit status: 0 it can be served, 1 it has 
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print the result as JSON")
 	cmd.Flags().BoolVar(&schema, "schema", false, "print the JSON Schema that editors use, and check nothing")
-	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &exitError{2, err} })
 	return cmd
 }
 
@@ -80,7 +61,7 @@ func check(in io.Reader, out io.Writer, path string, asJSON bool) error {
 	cfg, err := loadFor(in, path)
 	var mistakes config.Errors
 	if err != nil && !errors.As(err, &mistakes) {
-		return &exitError{1, err}
+		return exitError{exitFailed, err}
 	}
 	switch {
 	case asJSON:
@@ -98,7 +79,7 @@ func check(in io.Reader, out io.Writer, path string, asJSON bool) error {
 		_, err = io.WriteString(out, summary(path, cfg))
 	}
 	if cfg == nil {
-		return &exitError{1, err}
+		return exitError{exitFailed, err}
 	}
 	return err
 }

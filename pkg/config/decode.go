@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/goccy/go-yaml/ast"
 	"github.com/goccy/go-yaml/token"
@@ -315,6 +316,10 @@ func (r *reader) readList(n ast.Node, f field, v reflect.Value, depth int) {
 
 // readScalar fills a text, number or boolean.
 func (r *reader) readScalar(n ast.Node, f field, v reflect.Value) {
+	if text, ok := colonText(n); ok && v.Kind() == reflect.String {
+		v.SetString(text)
+		return
+	}
 	s, ok := n.(ast.ScalarNode)
 	if !ok {
 		r.bad(position(n), f.path, "must be %s, not %s", wanted(v), kindOf(n))
@@ -467,6 +472,32 @@ func scalarText(n ast.ScalarNode) (string, bool) {
 	default:
 		return n.GetToken().Value, false
 	}
+}
+
+// colonText is a text with a colon inside, such as triton:8001, that the parser took for a mapping of one pair: within
+// braces it does not ask for the space that makes a colon one of YAML's.
+func colonText(n ast.Node) (string, bool) {
+	if m, ok := n.(*ast.MappingNode); ok && len(m.Values) == 1 && m.Start != nil && m.Start.Type != token.MappingStartType {
+		n = m.Values[0]
+	}
+	pair, ok := n.(*ast.MappingValueNode)
+	if !ok {
+		return "", false
+	}
+	key, ok := pair.Key.(*ast.StringNode)
+	if !ok || key.Token.Type != token.StringType || pair.Start == nil || pair.Value == nil {
+		return "", false
+	}
+	value, ok := pair.Value.(ast.ScalarNode)
+	if !ok || value.GetToken().Indicator == token.QuotedScalarIndicator {
+		return "", false
+	}
+	colon, after := pair.Start.Position, value.GetToken().Position
+	before := key.Token.Position.Column + utf8.RuneCountInString(key.Value)
+	if colon.Line != after.Line || colon.Column != before || after.Column != colon.Column+1 {
+		return "", false
+	}
+	return key.Value + ":" + value.GetToken().Value, true
 }
 
 func keyText(key ast.MapKeyNode) (string, bool) {

@@ -11,7 +11,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/goccy/go-yaml"
+	"github.com/goccy/go-yaml/ast"
 	"github.com/invopop/jsonschema"
 	validator "github.com/santhosh-tekuri/jsonschema/v6"
 )
@@ -136,15 +136,48 @@ func compiledSchema(t *testing.T) func(source []byte) error {
 		t.Fatal(err)
 	}
 	return func(source []byte) error {
-		j, err := yaml.YAMLToJSON(source)
-		if err != nil {
-			return err
+		body, bad := parseYAML(source)
+		if bad != nil {
+			return Errors{*bad}
 		}
-		v, err := validator.UnmarshalJSON(bytes.NewReader(j))
+		v, err := validator.UnmarshalJSON(strings.NewReader(asJSON(newReader("", source), body)))
 		if err != nil {
 			return err
 		}
 		return s.Validate(v)
+	}
+}
+
+// asJSON writes a YAML tree as JSON.
+func asJSON(r *reader, n ast.Node) string {
+	quote := func(s string) string {
+		b, _ := json.Marshal(s)
+		return string(b)
+	}
+	if text, ok := colonText(n); ok {
+		return quote(text)
+	}
+	var parts []string
+	switch v := r.open(n, field{}).(type) {
+	case ast.MapNode:
+		pairs, _ := r.pairs(v.(ast.Node), field{}, 0)
+		for _, p := range pairs {
+			parts = append(parts, quote(p.name)+":"+asJSON(r, p.value))
+		}
+		return "{" + strings.Join(parts, ",") + "}"
+	case *ast.SequenceNode:
+		for _, e := range v.Values {
+			parts = append(parts, asJSON(r, e))
+		}
+		return "[" + strings.Join(parts, ",") + "]"
+	case ast.ScalarNode:
+		text, isText := scalarText(v)
+		if isText {
+			return quote(text)
+		}
+		return text
+	default:
+		return "null"
 	}
 }
 

@@ -4,79 +4,54 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"log/slog"
 	"os"
 	"path/filepath"
+	"sync"
 	"time"
 
 	"github.com/fsnotify/fsnotify"
 )
 
 const (
-	// settle is how long a file must be left alone before it is read: editors and volume mounts touch it several times.
+	// settle is how long a file must be left alone before it is read: editors and volume mounts touch it several
+	// times. settleMost bounds the wait in a folder where something is always written.
 	settle     = 200 * time.Millisecond
 	settleMost = 2 * time.Second
 	// lookEvery is how often the file is looked at besides, for file systems that tell nobody.
 	lookEvery = 5 * time.Second
 )
 
-// Watcher reads a file again when it changes. Its methods may be called from any goroutine.
+// Watcher reads a configuration file again when its text changes, and hands what it says to apply. With mistakes in the
+// file, or when apply refuses, the configuration in force stays, and the log says why.
 type Watcher struct {
-	path   string
-	env    func(string) string
-	apply  func(*Config, error)
-	reload chan struct{}
-	done   chan struct{}
+	path  string
+	env   func(string) string
+	apply func(*Config) error
+	log   *slog.Logger
 
-	notify *fsnotify.Watcher // nil where the system cannot tell of changes
-	dirs   map[string]bool   // watched
-	seen   string            // hash of the text that was read last
-	stamp  stamp
+	mu   sync.Mutex // one reading at a time
+	seen string     // hash of the text that was read last
+	err  error      // what came of it
 }
 
-// stamp is what a look at the file without reading it shows.
-type stamp struct {
-	file os.FileInfo
-	size int64
-	at   time.Time
-}
-
-// Watch calls apply with each new text of the file at path, compiled, or with what is wrong with it, until ctx ends;
-// never twice at a time, and not at all while the text stays the same. seen is the Hash of the Config in force, so that
-// what changed since it was loaded is not missed. It follows symbolic links that are swapped, as those of a ConfigMap,
-// and editors that write a new file over the old.
-func Watch(ctx context.Context, path string, env func(string) string, seen string, apply func(*Config, error)) *Watcher {
-	w := &Watcher{
-		path: path, env: env, apply: apply, seen: seen,
-		reload: make(chan struct{}, 1), done: make(chan struct{}), dirs: make(map[string]bool),
-	}
-	w.notify, _ = fsnotify.NewWatcher() // without it, looking has to do
-	w.follow()
-	go w.run(ctx)
+// NewWatcher makes a watcher of the file at path, whose text as it is now counts as read. apply is never called twice at
+// a time. env is as for Load.
+func NewWatcher(path string, env func(string) string, apply func(*Config) error, log *slog.Logger) *Watcher {
+	w := &Watcher{path: path, env: env, apply: apply, log: log}
+	w.seen, _, _ = w.text()
 	return w
 }
 
-// Reload reads the file now and calls apply whether or not its text has changed: somebody asked.
-func (w *Watcher) Reload() {
-	select {
-	case w.reload <- struct{}{}:
-	default: // one is waiting already, and will see what is there now
-	}
-}
-
-// Done is closed once the watcher has ended and will not call apply any more.
-func (w *Watcher) Done() <-chan struct{} { return w.done }
-
-func (w *Watcher) run(ctx context.Context) {
-	defer close(w.done)
-	var events chan fsnotify.Event
-	var problems chan error
-	if w.notify != nil {
-		defer w.notify.Close() //nolint:errcheck // nothing is written
-		events, problems = w.notify.Events, w.notify.Errors
-	}
+// Run watches until ctx ends. It follows symbolic links that are swapped, as those of a ConfigMap, and editors that
+// write a new file over the old.
+func (w *Watcher) Run(ctx context.Context) {
+	f := follower{path: w.path}
+	events, problems := f.open()
+	defer f.close()
 	look := time.NewTicker(lookEvery)
 	defer look.Stop()
-	settled := time.NewTimer(0) // what happened between loading and watching
+	settled := time.NewTimer(0) // what happened before this
 	defer settled.Stop()
 	var since time.Time // of the first event that has not been answered
 	wait := func() {
@@ -84,7 +59,7 @@ func (w *Watcher) run(ctx context.Context) {
 		if since.IsZero() {
 			since = now
 		}
-		if now.Sub(since) < settleMost { // a folder where something is always written must not put us off for ever
+		if now.Sub(since) < settleMost {
 			settled.Reset(settle)
 		}
 	}
@@ -92,61 +67,102 @@ func (w *Watcher) run(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case _, ok := <-events:
-			if !ok {
-				events = nil
-				continue
-			}
+		case <-events:
 			wait()
-		case _, ok := <-problems:
-			if !ok {
-				problems = nil
-				continue
-			}
+		case <-problems:
 			wait() // events were lost: look for ourselves
 		case <-look.C:
-			if w.touched() {
+			if f.touched() {
 				wait()
 			}
 		case <-settled.C:
 			since = time.Time{}
-			w.read(false)
-		case <-w.reload:
-			w.read(true)
+			f.follow()
+			f.touched()
+			_ = w.read(false) // it has been logged
 		}
 	}
 }
 
-// read applies the file's text when it is new, or always when forced.
-func (w *Watcher) read(forced bool) {
-	w.follow()
-	w.touched()
-	source, err := readFile(w.path)
-	hash := ""
-	if err == nil {
-		sum := sha256.Sum256(source)
-		hash = hex.EncodeToString(sum[:])
-	}
-	if hash == w.seen && !forced {
-		return
-	}
-	w.seen = hash
-	if err != nil {
-		w.apply(nil, unreadable(w.path, err))
-		return
-	}
-	w.apply(Parse(w.path, source, w.env))
+// Reload reads the file now and applies it, whether or not its text has changed: somebody asked. It works without Run,
+// and returns Errors, or what apply said.
+func (w *Watcher) Reload() error { return w.read(true) }
+
+// Err is what came of reading the file last: nil when what it says is in force.
+func (w *Watcher) Err() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.err
 }
 
-// follow watches the folder of the file, and those of what it links to now. A folder is watched rather than the file,
-// for whoever replaces a file takes the watch on the old one away.
-func (w *Watcher) follow() {
-	if w.notify == nil {
+// read applies the file's text when it is new, or always when forced.
+func (w *Watcher) read(forced bool) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	hash, source, err := w.text()
+	if hash == w.seen && !forced {
+		return w.err
+	}
+	w.seen = hash
+	var next *Config
+	if err != nil {
+		err = unreadable(w.path, err)
+	} else if next, err = Parse(w.path, source, w.env); err == nil {
+		err = w.apply(next)
+	}
+	if w.err = err; err != nil {
+		w.log.Error("the configuration was read again and cannot be served; the one before stays in force", "file", w.path, "error", err.Error())
+		return err
+	}
+	w.log.Info("the configuration was read again and is in force", "file", w.path, "hash", hash)
+	return nil
+}
+
+// text reads the file; the hash of one that cannot be read is "".
+func (w *Watcher) text() (hash string, source []byte, err error) {
+	if source, err = readFile(w.path); err != nil {
+		return "", nil, err
+	}
+	sum := sha256.Sum256(source)
+	return hex.EncodeToString(sum[:]), source, nil
+}
+
+// follower tells when a file may have changed. It watches folders rather than the file, for whoever replaces a file takes
+// the watch on the old one away.
+type follower struct {
+	path    string
+	watcher *fsnotify.Watcher // nil where the system cannot tell of changes: looking has to do
+	folders map[string]bool   // that are watched
+	last    os.FileInfo       // as it was last looked at; nil when it was not there
+}
+
+// open begins to watch. The channels stay silent where the system cannot tell.
+func (f *follower) open() (<-chan fsnotify.Event, <-chan error) {
+	f.folders = make(map[string]bool)
+	f.touched()
+	w, err := fsnotify.NewWatcher()
+	if err != nil {
+		return nil, nil
+	}
+	f.watcher = w
+	f.follow()
+	return w.Events, w.Errors
+}
+
+func (f *follower) close() {
+	if f.watcher != nil {
+		_ = f.watcher.Close() // nothing was written
+	}
+}
+
+// follow watches the folder of the file, and those of what it links to now.
+func (f *follower) follow() {
+	if f.watcher == nil {
 		return
 	}
 	now := make(map[string]bool)
-	path := w.path
-	for range 8 {
+	path := f.path
+	for range 8 { // links that go round end here
 		now[filepath.Dir(path)] = true
 		if dir, err := filepath.EvalSymlinks(filepath.Dir(path)); err == nil {
 			now[dir] = true
@@ -160,29 +176,30 @@ func (w *Watcher) follow() {
 		}
 		path = next
 	}
-	for dir := range w.dirs {
+	for dir := range f.folders {
 		if !now[dir] {
-			_ = w.notify.Remove(dir) // it may be gone, and its watch with it
-			delete(w.dirs, dir)
+			_ = f.watcher.Remove(dir) // it may be gone, and its watch with it
+			delete(f.folders, dir)
 		}
 	}
 	for dir := range now {
 		// Adding again costs nothing, and heals the watch of a folder that was made anew.
-		if w.notify.Add(dir) == nil {
-			w.dirs[dir] = true
+		if f.watcher.Add(dir) == nil {
+			f.folders[dir] = true
 		}
 	}
 }
 
 // touched reports whether the file looks otherwise than it last did.
-func (w *Watcher) touched() bool {
-	var now stamp
-	if info, err := os.Stat(w.path); err == nil {
-		now = stamp{info, info.Size(), info.ModTime()}
+func (f *follower) touched() bool {
+	before := f.last
+	now, err := os.Stat(f.path)
+	if err != nil {
+		now = nil
 	}
-	before := w.stamp
-	w.stamp = now
-	same := now.size == before.size && now.at.Equal(before.at) &&
-		(now.file == nil) == (before.file == nil) && (now.file == nil || os.SameFile(now.file, before.file))
-	return !same
+	f.last = now
+	if now == nil || before == nil {
+		return (now == nil) != (before == nil)
+	}
+	return now.Size() != before.Size() || !now.ModTime().Equal(before.ModTime()) || !os.SameFile(now, before)
 }
