@@ -1,0 +1,90 @@
+package httpfront
+
+import (
+	"encoding/base64"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/model-gateway/model-gateway/pkg/fault"
+	"github.com/model-gateway/model-gateway/pkg/inference"
+	"github.com/model-gateway/model-gateway/pkg/wire"
+	predictpb "github.com/model-gateway/model-gateway/proto/ml/inference"
+)
+
+// predict answers POST /v1/predict: a PredictionRequest by the rules of protobuf's JSON (both input_tensor and
+// inputTensor, bytes as base64), unknown fields refused by name.
+func (x *exchange) predict() error {
+	c := x.newCall(inference.Infer, inference.HTTPPredict)
+	ctx, cancel, err := x.headers()
+	defer cancel()
+	if err != nil {
+		return x.refuse(ctx, err)
+	}
+	if err := x.readPredict(c); err != nil {
+		return x.refuse(ctx, err)
+	}
+	if err := x.front.Pipeline.Do(ctx, c); err != nil {
+		return err
+	}
+	body, err := predictAnswer(c.Answer)
+	if err != nil {
+		return err
+	}
+	x.write(http.StatusOK, jsonType, body, true)
+	return nil
+}
+
+func (x *exchange) readPredict(c *inference.Call) error {
+	body, err := x.body()
+	if err != nil {
+		return err
+	}
+	c.Start = time.Now()
+	msg := &predictpb.PredictionRequest{}
+	if err := protojson.Unmarshal(body, msg); err != nil {
+		return fault.Wrap(fault.InvalidArgument, err, "the body is not a PredictionRequest as JSON: %s; its fields are model_name, model_version, input_tensor (base64) and metadata", protoError(err))
+	}
+	b, err := proto.Marshal(msg)
+	if err != nil {
+		return fault.Wrap(fault.InvalidArgument, err, "the request cannot be sent on: %s", protoError(err))
+	}
+	c.Request = inference.NewFrame(b)
+	c.Head, err = wire.PeekPredict(c.Request)
+	return err
+}
+
+// protoError is the text of an error of protobuf's JSON, which has no-break spaces at random so that nobody compares it.
+func protoError(err error) string {
+	text := strings.ReplaceAll(err.Error(), "\u00a0", " ")
+	return strings.TrimSpace(strings.TrimPrefix(text, "proto:"))
+}
+
+// predictAnswer renders a PredictionResponse: all fields under their names in the proto, output_tensor as base64,
+// latency_ms as a number (protobuf's JSON would quote it, being 64 bits wide), confidence as a number or "NaN",
+// "Infinity", "-Infinity". A degraded answer has its confidence again as fallback_score.
+func predictAnswer(f inference.Frame) ([]byte, error) {
+	msg := &predictpb.PredictionResponse{}
+	if err := proto.Unmarshal(f.Buf.Materialize(), msg); err != nil {
+		return nil, fault.Wrap(fault.Internal, err, "internal error of the gateway: the answer cannot be read")
+	}
+	b := make([]byte, 0, base64.StdEncoding.EncodedLen(len(msg.OutputTensor))+128)
+	b = append(b, `{"output_tensor":"`...)
+	b = base64.StdEncoding.AppendEncode(b, msg.OutputTensor)
+	b = append(b, `","confidence":`...)
+	b = appendNumber(b, float64(msg.Confidence), 32)
+	b, _ = jsontext.AppendQuote(append(b, `,"status":`...), msg.Status)
+	b = strconv.AppendInt(append(b, `,"latency_ms":`...), msg.LatencyMs, 10)
+	if msg.Status == degraded {
+		b = appendNumber(append(b, `,"fallback_score":`...), float64(msg.Confidence), 32)
+	}
+	return append(b, '}'), nil
+}
+
+// degraded is the status of an answer that a fallback made.
+const degraded = "DEGRADED"
