@@ -227,6 +227,9 @@ func (a *answer) choose(name string) (*output, error) {
 	}
 	if name != "" {
 		var has strings.Builder
+		if len(a.outputs) == 0 {
+			has.WriteString(" none")
+		}
 		for i := range a.outputs[:min(len(a.outputs), 16)] {
 			fmt.Fprintf(&has, " %q", a.outputs[i].name)
 		}

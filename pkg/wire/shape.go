@@ -90,24 +90,26 @@ func newInput(t inference.Tensor, metadata map[string]string) (input, error) {
 	return in, nil
 }
 
-// reshape sets the shape that the caller sent, dimensions with commas between.
-func (in *input) reshape(s string) error {
+// reshape sets the shape that the caller sent, dimensions with commas between. One that the model does not allow is
+// refused with the shape as declared.
+func (in *input) reshape(sent string) error {
 	key := "tensor." + in.name + ".shape"
-	i := 0
-	for part := range strings.SplitSeq(s, ",") {
+	shape := make([]int64, 0, len(in.shape))
+	fits := true
+	for part := range strings.SplitSeq(sent, ",") {
 		d, err := strconv.ParseInt(strings.TrimSpace(part), 10, 64)
 		if err != nil || d <= 0 {
-			return fault.New(fault.InvalidArgument, "metadata[%q] is %.80q; send positive numbers with commas between, such as %q", key, s, "1,16")
+			return fault.New(fault.InvalidArgument, "metadata[%q] is %.80q; send positive numbers with commas between, such as %q", key, sent, "1,16")
 		}
-		if i == len(in.shape) || (in.shape[i] != -1 && in.shape[i] != d) {
-			return fault.New(fault.BadTensor, "metadata[%q] is [%.80s]; the model expects %v", key, s, *in)
+		i := len(shape)
+		if fits = fits && i < len(in.shape) && (in.shape[i] == -1 || in.shape[i] == d); fits {
+			shape = append(shape, d)
 		}
-		in.shape[i] = d
-		i++
 	}
-	if i < len(in.shape) {
-		return fault.New(fault.BadTensor, "metadata[%q] is [%.80s]; the model expects %v", key, s, *in)
+	if !fits || len(shape) < len(in.shape) {
+		return fault.New(fault.BadTensor, "metadata[%q] is [%.80s]; the model expects %v", key, sent, *in)
 	}
+	in.shape = shape
 	return nil
 }
 
