@@ -1,0 +1,103 @@
+"""The suite is told by the environment what to test:
+
+GATEWAY    host:port of the gateway's data port
+ALIASED    host:port of a second gateway before the same models, configured by rig/aliases.yaml
+FLAVOUR    real | embedded: which model server stands behind; names the file of results
+RESULTS    where to write numbers, codes and reasons of every case as JSON; without it nothing is written
+"""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+import numpy as np
+import pytest
+
+import calls
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+sys.dont_write_bytecode = True
+RESULTS = {"flavour": os.environ.get("FLAVOUR", "real"), "outcomes": {}, "numbers": {}}
+
+
+def pytest_sessionfinish(session, exitstatus):
+    if path := os.environ.get("RESULTS"):
+        out = pathlib.Path(path)
+        out.parent.mkdir(parents=True, exist_ok=True)
+        out.write_text(json.dumps(RESULTS, indent=1, sort_keys=True, ensure_ascii=False) + "\n")
+
+
+@pytest.fixture(scope="session")
+def flavour():
+    return RESULTS["flavour"]
+
+
+@pytest.fixture(scope="session")
+def predict_pb2():
+    """The users' proto, compiled as they would."""
+    out = tempfile.mkdtemp(prefix="predict-pb2-")
+    subprocess.run(
+        [sys.executable, "-m", "grpc_tools.protoc", f"-I{ROOT / 'proto/ml/inference'}", f"--python_out={out}",
+         f"--grpc_python_out={out}", "inference.proto"],
+        check=True, timeout=60,
+    )  # fmt: skip
+    sys.path.insert(0, out)
+    import inference_pb2
+
+    return inference_pb2
+
+
+@pytest.fixture(scope="session")
+def predict_grpc(predict_pb2):
+    import inference_pb2_grpc
+
+    return inference_pb2_grpc
+
+
+@pytest.fixture(scope="session")
+def address():
+    return os.environ["GATEWAY"]
+
+
+@pytest.fixture(scope="session")
+def gw(address, predict_pb2):
+    c = calls.Client(address, predict_pb2)
+    yield c
+    c.close()
+
+
+@pytest.fixture(scope="session")
+def aliased(predict_pb2):
+    if "ALIASED" not in os.environ:
+        pytest.skip("ALIASED names no second gateway")
+    c = calls.Client(os.environ["ALIASED"], predict_pb2)
+    yield c
+    c.close()
+
+
+class Record:
+    """Keeps what the two flavours must agree on, under the name of the test."""
+
+    def __init__(self, name):
+        self.name = name
+
+    def _at(self, table, label):
+        key = self.name + (f"/{label}" if label else "")
+        assert key not in RESULTS[table], f"recorded twice: {key}"
+        return key
+
+    def outcome(self, out, label=""):
+        RESULTS["outcomes"][self._at("outcomes", label)] = {"code": out.code, "reason": out.reason, "message": out.message}
+
+    def numbers(self, array, label=""):
+        a = np.asarray(array)
+        data = [x.hex() if isinstance(x, bytes) else str(x) for x in a.ravel()] if a.dtype == object else a.ravel().tolist()
+        RESULTS["numbers"][self._at("numbers", label)] = {"shape": list(a.shape), "data": data}
+
+
+@pytest.fixture
+def record(request):
+    return Record(request.node.nodeid.split("/")[-1])
