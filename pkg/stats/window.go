@@ -37,30 +37,33 @@ func (w Window) Length() time.Duration { return shapes[w].slot * time.Duration(s
 type ring struct {
 	shape   *shape
 	slot    int64 // number of the running slot since 1970
+	ends    int64 // when the running slot does, in nanoseconds since 1970
 	running grid[uint32]
 	done    [][]cell // by slot number modulo their count; nil until a slot with counts is finished
 }
 
 // advance finishes slots that have passed by now (in nanoseconds since 1970). A clock that goes back changes nothing.
 func (r *ring) advance(now int64) {
-	slot := now / int64(r.shape.slot)
-	if slot <= r.slot {
-		return
+	if now >= r.ends {
+		r.turn(now)
 	}
+}
+
+func (r *ring) turn(now int64) {
+	was, slot := r.slot, now/int64(r.shape.slot)
+	r.slot, r.ends = slot, (slot+1)*int64(r.shape.slot)
 	cells := flush(&r.running)
 	if r.done == nil {
 		if cells == nil {
-			r.slot = slot
 			return
 		}
 		r.done = make([][]cell, r.shape.n)
 	}
 	n := int64(r.shape.n)
-	r.done[r.slot%n] = cells
-	for s := r.slot + 1; s < slot && s <= r.slot+n; s++ {
+	r.done[was%n] = cells
+	for s := was + 1; s < slot && s <= was+n; s++ {
 		r.done[s%n] = nil
 	}
-	r.slot = slot
 }
 
 // from is the instant at which the window begins, in nanoseconds since 1970.
