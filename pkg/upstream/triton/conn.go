@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/experimental"
 	"google.golang.org/grpc/keepalive"
 
 	"github.com/model-gateway/model-gateway/pkg/wire"
@@ -65,6 +66,9 @@ func dial(o *Options, address string) (*conn, error) {
 	}
 	if o.Dial != nil {
 		opts = append(opts, grpc.WithContextDialer(func(ctx context.Context, a string) (net.Conn, error) { return o.Dial(ctx, a) }))
+	}
+	if o.buffers != nil {
+		opts = append(opts, experimental.WithBufferPool(o.buffers))
 	}
 	cc, err := grpc.NewClient("passthrough:///"+address, opts...)
 	if err != nil {

@@ -9,6 +9,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/mem"
 
 	"github.com/model-gateway/model-gateway/pkg/inference"
 )
@@ -51,6 +52,8 @@ type Options struct {
 	Dial func(ctx context.Context, address string) (net.Conn, error)
 	// Lookup replaces name resolution, for tests. It returns IP addresses.
 	Lookup func(ctx context.Context, host string) ([]string, error)
+	// buffers is where received bytes are put, for tests that count them.
+	buffers mem.BufferPool
 }
 
 // Health knows which endpoint can serve what. pkg/health has the implementation.

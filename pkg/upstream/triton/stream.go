@@ -71,7 +71,9 @@ func (s *seat) begin(ctx context.Context, c *inference.Call) (*message, error) {
 		return nil, err
 	}
 	m.ends = err != nil || info.Decoupled
-	c.Decoupled = err == nil && info.Decoupled
+	if err == nil && info.Decoupled {
+		c.MarkDecoupled()
+	}
 	if !c.Protocol.SpeaksPredict() {
 		rewrite(c, m.ends)
 		return m, nil
@@ -117,7 +119,7 @@ func (m *message) answer(ctx context.Context, r *reply) error {
 			return m.lost(err, limit)
 		}
 		limit = m.c.Model.Timeouts.Idle
-		end := !m.ends || a.head.Final
+		end := !m.ends || a.head.Final || a.refused()
 		if a.head.Error != "" {
 			m.failed = inBand(restoreID(a.head.Error, r.id, m.c.Head.ID))
 		}
@@ -134,6 +136,10 @@ func (m *message) answer(ctx context.Context, r *reply) error {
 		}
 	}
 }
+
+// refused reports an error from before the model saw the request: nothing follows it, not even a final mark. Triton names
+// the model in all that a model says, its errors included, and in nothing else.
+func (a letter) refused() bool { return a.head.Error != "" && a.head.Model == "" }
 
 // predictAnswer hands over one answer as a PredictionResponse. An error is kept until the model is done, and is then the
 // call's.
