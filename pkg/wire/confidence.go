@@ -1,6 +1,9 @@
 package wire
 
-import "math"
+import (
+	"encoding/binary"
+	"math"
+)
 
 // maxConfidence is how many elements of a row are looked at.
 const maxConfidence = 4096
@@ -20,23 +23,46 @@ func reduce(c cursor, datatype string, row int, how string) float32 {
 	if how == "first" || how == "" && row == 1 {
 		n = 1
 	}
-	best, sum, counted := math.Inf(-1), 0.0, 0
-	for range n {
+	t := tally{best: math.Inf(-1)}
+	for n > 0 {
+		if datatype == "FP32" && len(c.data) >= 4 { // what nearly all outputs are, read a buffer at a time
+			run := min(n, len(c.data)/4)
+			for data := c.data[:4*run]; len(data) > 0; data = data[4:] {
+				t.add(float64(math.Float32frombits(binary.LittleEndian.Uint32(data))))
+			}
+			c.skip(4 * run)
+			n -= run
+			continue
+		}
 		bits, err := c.fixed(size)
 		if err != nil {
 			break
 		}
-		v := number(datatype, bits)
-		if math.IsNaN(v) {
-			continue
-		}
-		best, sum, counted = max(best, v), sum+v, counted+1
+		t.add(number(datatype, bits))
+		n--
 	}
 	switch {
-	case counted == 0:
+	case t.counted == 0:
 		return float32(math.NaN())
 	case how == "mean":
-		return float32(sum / float64(counted))
+		return float32(t.sum / float64(t.counted))
 	}
-	return float32(best) // of one element, where first was asked for
+	return float32(t.best) // of one element, where first was asked for
+}
+
+// tally adds numbers up, NaN excepted.
+type tally struct {
+	best, sum float64
+	counted   int
+}
+
+func (t *tally) add(v float64) {
+	if math.IsNaN(v) {
+		return
+	}
+	if v > t.best {
+		t.best = v
+	}
+	t.sum += v
+	t.counted++
 }

@@ -106,7 +106,9 @@ func (p *predictPeek) entry(f field) error {
 	if p.head.Metadata == nil {
 		p.head.Metadata = make(map[string]string)
 	}
-	p.head.Metadata[string(key)] = string(value)
+	var store [256]byte
+	both := string(append(append(store[:0], key...), value...)) // one allocation for the two
+	p.head.Metadata[both[:len(key)]] = both[len(key):]
 	return nil
 }
 

@@ -21,12 +21,18 @@ type piece struct {
 // that no span touches are freed. Spans are in ascending order, do not overlap, and are within f.
 func reshape(f *inference.Frame, pieces []piece) {
 	// The old buffers move to the end of the list and the new ones are written from its front. A piece writes at most
-	// two more buffers than it reads, one for its head and one where its span shares a buffer with the span before,
-	// so that with this much room the writing never overtakes the reading.
-	count, extra := len(f.Buf), 2*len(pieces)
+	// one more buffer than it reads for its head, and one more when its span begins in the buffer where the span
+	// before it ended. So much is the move, so that the writing never overtakes the reading.
+	extra := max(len(pieces)-1, 0)
+	for i := range pieces {
+		if len(pieces[i].head) > 0 {
+			extra++
+		}
+	}
+	count := len(f.Buf)
 	list := slices.Grow(f.Buf, extra)[:count+extra]
 	copy(list[extra:], f.Buf)
-	r := reader{old: list[extra:]}
+	r := reader{rest: list[extra:]}
 	w := list[:0]
 	for i := range pieces {
 		if len(pieces[i].head) > 0 {
@@ -34,27 +40,29 @@ func reshape(f *inference.Frame, pieces []piece) {
 		}
 		w = r.take(w, pieces[i].span)
 	}
-	r.freeRest()
+	r.free()
 	clear(list[len(w):]) // no references to freed buffers stay behind the list
 	f.Buf = w
 }
 
-// reader hands out the buffers of a frame and owns those it has not handed out.
+// reader hands out the buffers of a frame and owns those it has not handed out. The current one is kept here, since
+// its place in the list may be written already.
 type reader struct {
-	old  mem.BufferSlice
-	base int // offset of old[0] in the frame
+	current mem.Buffer // nil before the first and when it has been handed out or freed
+	base    int        // offset in the frame of current, or of rest[0] without a current
+	rest    mem.BufferSlice
 }
 
 // take appends to w the buffers of s: whole ones as they are, parts as views. It frees what lies before s.
 func (r *reader) take(w mem.BufferSlice, s span) mem.BufferSlice {
-	end := s.off + s.n
-	for s.off < end {
-		b := r.old[0]
-		n := b.Len()
-		from, to := s.off-r.base, min(end-r.base, n)
+	for off, end := s.off, s.off+s.n; off < end; off = max(off, r.base) {
+		if r.current == nil {
+			r.current, r.rest = r.rest[0], r.rest[1:]
+		}
+		b, n := r.current, r.current.Len()
+		from, to := off-r.base, min(end-r.base, n)
 		if from == 0 && to == n && n > 0 {
 			w = append(w, b)
-			r.next()
 		} else {
 			if from < to {
 				w = append(w, b.Slice(from, to))
@@ -62,17 +70,17 @@ func (r *reader) take(w mem.BufferSlice, s span) mem.BufferSlice {
 			if to < n {
 				return w // the next span may want the rest
 			}
-			r.next()
 			b.Free()
 		}
-		s.off = max(s.off, r.base)
+		r.current, r.base = nil, r.base+n
 	}
 	return w
 }
 
-func (r *reader) next() {
-	r.base += r.old[0].Len()
-	r.old = r.old[1:]
+// free frees what has not been handed out.
+func (r *reader) free() {
+	if r.current != nil {
+		r.current.Free()
+	}
+	r.rest.Free()
 }
-
-func (r *reader) freeRest() { r.old.Free() }
