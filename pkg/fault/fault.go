@@ -62,11 +62,11 @@ func (f *Fault) Retry() time.Duration {
 // Of finds the fault in err. An error that is none is an Internal fault that keeps err for the log;
 // the error of an ended context is Cancelled or Deadline.
 func Of(err error) *Fault {
-	var f *Fault
-	switch {
-	case err == nil:
+	if err == nil {
 		return nil
-	case errors.As(err, &f):
+	}
+	var f *Fault // lives on the heap, so it is not declared before there is something to find
+	if errors.As(err, &f) {
 		return f
 	}
 	return fromContext(err)
