@@ -143,18 +143,37 @@ func (r *reader) anchored(n ast.Node) {
 	}
 }
 
-// read fills v from n.
-func (r *reader) read(n ast.Node, f field, v reflect.Value, depth int) {
+// skip notes the anchors in what is not read, so that an alias elsewhere is no second mistake.
+func (r *reader) skip(n ast.Node) {
+	if n != nil {
+		ast.Walk(skipper{r}, n)
+	}
+}
+
+type skipper struct{ r *reader }
+
+// Visit implements ast.Visitor. What is skipped counts too, for an alias may skip it again and again.
+func (s skipper) Visit(n ast.Node) ast.Visitor {
+	if s.r.nodes++; s.r.nodes > maxNodes {
+		return nil
+	}
+	s.r.anchored(n)
+	return s
+}
+
+// read fills v from n, and reports whether there is a value at all.
+func (r *reader) read(n ast.Node, f field, v reflect.Value, depth int) bool {
 	defer r.anchored(n)
-	if r.nodes++; r.nodes > maxNodes || depth > maxDepth {
-		if r.nodes == maxNodes+1 || depth > maxDepth {
-			r.bad(position(n), f.path, "is too much: the file has more than %d values, or is nested too deeply", maxNodes)
-		}
-		return
+	if r.nodes++; r.nodes > maxNodes {
+		return false
+	}
+	if depth > maxDepth {
+		r.bad(position(n), f.path, "is nested too deeply")
+		return false
 	}
 	raw := n
 	if n = r.open(n, f); n == nil {
-		return
+		return false
 	}
 	at := r.place[f.path]
 	at.value = position(raw)
@@ -176,6 +195,7 @@ func (r *reader) read(n ast.Node, f field, v reflect.Value, depth int) {
 	default:
 		r.readScalar(n, f, v)
 	}
+	return true
 }
 
 // pair is one key of a mapping and its value.
@@ -259,19 +279,21 @@ func (r *reader) readStruct(n ast.Node, f field, v reflect.Value, depth int) {
 		index, ok := fields[p.name]
 		if !ok {
 			r.bad(p.key, at.path, "is no field of %s%s", sectionName(f), didYouMean(p.name, slices.Collect(maps.Keys(fields))))
+			r.skip(p.value)
 			continue
 		}
 		if unserved[at.pattern] {
 			r.bad(p.key, at.path, "not served by this version; remove it")
+			r.skip(p.value)
 			continue
 		}
 		r.place[at.path] = place{key: p.key, value: p.key}
 		sf := v.Type().FieldByIndex(index.Index)
-		r.read(p.value, at, v.FieldByIndex(index.Index), depth+1)
-		r.checkChoice(at, sf.Tag, v.FieldByIndex(index.Index))
-		if _, null := p.value.(*ast.NullNode); null {
-			delete(r.place, at.path)
+		if !r.read(p.value, at, v.FieldByIndex(index.Index), depth+1) {
+			delete(r.place, at.path) // the field is as good as absent
+			continue
 		}
+		r.checkChoice(at, sf.Tag, v.FieldByIndex(index.Index))
 	}
 }
 
@@ -367,7 +389,11 @@ func (r *reader) checkChoice(f field, tag reflect.StructTag, v reflect.Value) {
 	check := func(path, value string) {
 		switch {
 		case !slices.Contains(choices, value):
-			r.wrong(path, "must be %s, not %q%s", oneOf(choices), clip(value), didYouMean(value, choices))
+			hint := ""
+			if len(choices) > 1 {
+				hint = didYouMean(value, choices)
+			}
+			r.wrong(path, "must be %s, not %q%s", oneOf(choices), clip(value), hint)
 		case unserved[f.pattern+"="+value]:
 			r.wrong(path, "%s is not served by this version%s", value, instead(f.pattern, choices))
 		}

@@ -40,23 +40,28 @@ func Parse(path string, source []byte, env func(string) string) (*Config, error)
 	r := newReader(path, source)
 	file := r.file(source)
 	if file == nil {
-		return nil, r.found
+		return nil, r.all()
 	}
 	c := compiler{reader: r, env: env}
 	cfg := c.compile(file)
 	if len(r.found) > 0 {
-		found := r.found.sorted()
-		if r.more > 0 {
-			found = append(found, Mistake{File: path, Msg: fmt.Sprintf("and %d more mistakes, shown once these are mended", r.more)})
-		}
-		return nil, found
+		return nil, r.all()
 	}
 	hash := sha256.Sum256(source)
 	cfg.Path, cfg.Source, cfg.Hash = path, source, hex.EncodeToString(hash[:])
 	return cfg, nil
 }
 
-// file gives what the text says; nil when it is no YAML at all.
+// all lists the mistakes in the order of the file.
+func (r *reader) all() Errors {
+	found := r.found.sorted()
+	if r.more > 0 {
+		found = append(found, Mistake{File: r.path, Msg: fmt.Sprintf("and %d more mistakes, shown once these are mended", r.more)})
+	}
+	return found
+}
+
+// file gives what the text says; nil when it is no YAML at all, or too much to read.
 func (r *reader) file(source []byte) *File {
 	body, bad := parseYAML(source)
 	if bad != nil {
@@ -67,6 +72,12 @@ func (r *reader) file(source []byte) *File {
 	file := &File{}
 	if body != nil {
 		r.read(body, field{}, reflect.ValueOf(file).Elem(), 0)
+	}
+	if r.nodes > maxNodes {
+		// What was not read would only be told as more mistakes.
+		r.found = Errors{{File: r.path, Msg: fmt.Sprintf("has more than %d values, those that aliases repeat included", maxNodes)}}
+		r.more = 0
+		return nil
 	}
 	return file
 }

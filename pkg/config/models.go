@@ -18,8 +18,6 @@ const (
 	maxHeaders      = 32
 	maxHeaderValue  = 4096
 	maxHeaderName   = 128
-	reservedPrefix  = "grpc-"
-	gatewayPrefix   = "x-gateway-"
 	targetInHeaders = "{target}"
 )
 
@@ -27,6 +25,9 @@ func (c *compiler) models(files []ModelFile) {
 	first := make(map[string]int, len(files))
 	for i := range files {
 		f, path := &files[i], fmt.Sprintf("models[%d]", i)
+		if c.mistaken(path) { // it is no mapping at all
+			continue
+		}
 		m := Model{Name: f.Name, UpstreamModel: cmp.Or(f.Model, f.Name), Stable: f.Stable, Pins: f.Pins}
 		c.modelName(path+".name", f.Name)
 		if f.Model != "" {
@@ -262,11 +263,17 @@ func (c *compiler) setHeaders(path string, headers map[string]string) map[string
 	return maps.Clone(headers)
 }
 
-// reservedHeaders belong to the transport or to the gateway.
-var reservedHeaders = set(
-	"content-type", "content-length", "content-encoding", "te", "user-agent", "host", "connection", "keep-alive", "transfer-encoding",
-	"upgrade", "trailer", "proxy-connection", "proxy-authorization", "proxy-authenticate", "expect", "accept-encoding",
-	"x-request-id", "x-trace-id", "x-user-id", "x-api-key", "authorization", "traceparent", "tracestate",
+// reservedHeaders belong to the transport, to the gateway, or are credentials; reservedPrefixes too. What the gateway
+// drops from clients' metadata, nobody sets.
+var (
+	reservedHeaders = set(
+		"connection", "keep-alive", "proxy-connection", "transfer-encoding", "upgrade", "te", "trailer", "trailers",
+		"host", "content-length", "content-type", "content-encoding", "accept-encoding", "accept", "user-agent", "expect",
+		"authorization", "x-api-key", "proxy-authorization", "proxy-authenticate", "cookie",
+		"x-request-id", "x-trace-id", "x-user-id", "traceparent", "tracestate", "x-request-timeout",
+		"inference-header-content-length",
+	)
+	reservedPrefixes = []string{"grpc-", "x-gateway-", "triton-grpc-protocol-"}
 )
 
 func checkHeaderName(name string) error {
@@ -278,7 +285,7 @@ func checkHeaderName(name string) error {
 		return errors.New("is no name of metadata: use lower-case letters, digits, dashes, dots and underscores")
 	case strings.HasSuffix(name, "-bin"):
 		return errors.New("ends in -bin, which is for binary values; give it another name")
-	case reservedHeaders[name] || strings.HasPrefix(name, reservedPrefix) || strings.HasPrefix(name, gatewayPrefix):
+	case reservedHeaders[name] || slices.ContainsFunc(reservedPrefixes, func(p string) bool { return strings.HasPrefix(name, p) }):
 		return errors.New("is reserved: the gateway or the transport sets it; give it another name")
 	}
 	return nil

@@ -56,6 +56,7 @@ func parseYAML(source []byte) (body ast.Node, bad *Mistake) {
 			body, bad = nil, &Mistake{Msg: "is not YAML: it cannot be read at all"}
 		}
 	}()
+	source = bytes.TrimPrefix(source, []byte("\uFEFF"))
 	tokens := lexer.Tokenize(string(source))
 	if bad := tooDeep(tokens); bad != nil {
 		return nil, bad
@@ -68,7 +69,7 @@ func parseYAML(source []byte) (body ast.Node, bad *Mistake) {
 		switch {
 		case doc.Body == nil || doc.Body.Type() == ast.CommentType:
 		case body != nil:
-			at := doc.Body.GetToken().Position
+			at := position(doc.Body)
 			return nil, &Mistake{Line: at.Line, Col: at.Column, Msg: "a second document begins here; a configuration is one"}
 		case doc.Body.Type() == ast.DirectiveType:
 			at := doc.Body.GetToken().Position
@@ -115,6 +116,9 @@ func syntaxMistake(err error) *Mistake {
 		if t := e.GetToken(); t != nil && t.Position != nil {
 			m.Line, m.Col = t.Position.Line, t.Position.Column
 		}
+	}
+	if strings.Contains(m.Msg, "\t") {
+		m.Msg = "is not YAML: a tab cannot indent a line; use spaces"
 	}
 	return m
 }

@@ -43,6 +43,14 @@ func NewWatcher(path string, env func(string) string, apply func(*Config) error,
 	return w
 }
 
+// Seen tells the watcher the Hash of the configuration in force, so that a change between Load and NewWatcher is not
+// missed. Call it before Run.
+func (w *Watcher) Seen(hash string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.seen = hash
+}
+
 // Run watches until ctx ends. It follows symbolic links that are swapped, as those of a ConfigMap, and editors that
 // write a new file over the old.
 func (w *Watcher) Run(ctx context.Context) {
