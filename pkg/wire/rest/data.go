@@ -2,7 +2,6 @@ package rest
 
 import (
 	"encoding/binary"
-	"errors"
 	"math"
 	"strconv"
 
@@ -17,35 +16,42 @@ type list struct {
 	out   []byte
 	n     int64 // elements read
 	want  int64 // elements of the shape; further ones are counted, not kept
-	room  int   // bytes out may have
+	room  int   // bytes out may have, else
+	full  func() error
 }
 
-// listTensor reads data, nested or flat, into raw bytes. Nesting is not compared with the shape, the number of
-// elements is, as model servers do.
-func (r *request) listTensor(in *input, dt datatype, n int64) error {
-	if dt.name == "FP16" || dt.name == "BF16" {
-		return badTensor("%s: %s has no form in JSON; send it as binary data: parameters.binary_data_size and raw bytes behind the JSON", in.where, dt.name)
+// list reads data, nested or flat, from where s stands into raw bytes. Nesting is not compared with the shape, the
+// number of elements is, as model servers do.
+func (r *request) list(in *input, s *scanner) ([]byte, error) {
+	dt, n, err := in.form()
+	if err != nil {
+		return nil, err
 	}
-	least := int64(max(dt.size, 4)) // an empty BYTES element is 4 bytes
-	if n > int64(r.limit-r.size)/least {
-		return r.tooLarge()
+	if dt.name == "FP16" || dt.name == "BF16" {
+		return nil, badTensor("%s: %s has no form in JSON; send it as binary data: parameters.binary_data_size and raw bytes behind the JSON", in.where, dt.name)
+	}
+	room := int64(r.limit - r.size)
+	if n > room/int64(max(dt.size, 4)) { // an empty BYTES element is 4 bytes
+		return nil, r.tooLarge()
 	}
 	// Each element takes at least two bytes of text, so a shape that lies does not get more than the text is worth.
-	room := min(n, int64(len(in.data)/2)+1) * int64(dt.size)
-	if dt.size == 0 {
-		room = int64(len(in.data)) + 4
+	text := int64(len(s.b) - s.at)
+	size := int64(dt.size)
+	if size == 0 {
+		size = 8
 	}
-	l := list{scanner: scanner{b: in.data}, where: in.where, dt: dt, out: make([]byte, 0, room), want: n, room: r.limit - r.size}
+	l := list{
+		scanner: *s, where: in.where, dt: dt, want: n,
+		out: make([]byte, 0, min(min(n, text/2+1)*size, room)), room: int(room), full: r.tooLarge,
+	}
 	if err := l.read(l.element()); err != nil {
-		return err
+		return nil, err
 	}
+	s.at = l.at
 	if l.n != n {
-		return badTensor("%s: shape %s takes %d elements and data has %d", in.where, shapeText(in.Shape), n, l.n)
+		return nil, badTensor("%s: shape %s takes %d elements and data has %d", in.where, shapeText(in.Shape), n, l.n)
 	}
-	if len(l.out) > l.room {
-		return r.tooLarge()
-	}
-	return r.add(l.out)
+	return l.out, nil
 }
 
 // read walks the list and calls element at each one.
@@ -65,7 +71,7 @@ func (l *list) read(element func() error) error {
 		case c == ']' && !fresh:
 			l.at++
 			if depth--; depth == 0 {
-				return nil // skipList has found this very end
+				return nil
 			}
 			continue
 		case c == ',' && !fresh:
@@ -144,7 +150,9 @@ func (l *list) bytes() error {
 		return badTensor("%s: data[%d]: the string is not valid (%v); bytes that are not UTF-8 go as binary data: parameters.binary_data_size and raw bytes behind the JSON", l.where, l.n, reason(err))
 	}
 	binary.LittleEndian.PutUint32(out[start:], uint32(len(out)-start-4))
-	l.out = out
+	if l.out = out; len(out) > l.room {
+		return l.full()
+	}
 	return nil
 }
 
@@ -153,8 +161,16 @@ func (l *list) signed() error {
 	if !ok || !whole {
 		return l.wrong("whole numbers")
 	}
-	v, err := strconv.ParseInt(string(token), 10, 8*l.dt.size)
-	if err != nil {
+	v, ok := int64(0), false
+	if len(token) <= 18 {
+		v, ok = short(token), true
+		if shift := 64 - 8*l.dt.size; v<<shift>>shift != v {
+			ok = false
+		}
+	} else if n, err := strconv.ParseInt(string(token), 10, 8*l.dt.size); err == nil {
+		v, ok = n, true
+	}
+	if !ok {
 		return l.outOfRange(token)
 	}
 	l.integer(uint64(v))
@@ -166,12 +182,32 @@ func (l *list) unsigned() error {
 	if !ok || !whole {
 		return l.wrong("whole numbers")
 	}
-	v, err := strconv.ParseUint(string(token), 10, 8*l.dt.size)
-	if err != nil {
+	v, ok := uint64(0), false
+	if len(token) <= 18 {
+		n := short(token)
+		v, ok = uint64(n), n >= 0 && (l.dt.size == 8 || n>>(8*l.dt.size) == 0)
+	} else if n, err := strconv.ParseUint(string(token), 10, 8*l.dt.size); err == nil {
+		v, ok = n, true
+	}
+	if !ok {
 		return l.outOfRange(token)
 	}
 	l.integer(v)
 	return nil
+}
+
+// short is the value of at most 18 characters of a whole number, which cannot overflow.
+func short(token []byte) int64 {
+	n := int64(0)
+	for _, c := range token {
+		if c != '-' {
+			n = n*10 + int64(c-'0')
+		}
+	}
+	if token[0] == '-' {
+		return -n
+	}
+	return n
 }
 
 func (l *list) integer(v uint64) {
@@ -191,38 +227,52 @@ func (l *list) integer(v uint64) {
 }
 
 func (l *list) float32() error {
-	v, err := l.float(32)
-	if err == nil && l.n < l.want {
-		l.out = binary.LittleEndian.AppendUint32(l.out, math.Float32bits(float32(v)))
+	d, ok := l.decimal()
+	if !ok {
+		v, err := l.special()
+		if err == nil && l.n < l.want {
+			l.out = binary.LittleEndian.AppendUint32(l.out, math.Float32bits(float32(v)))
+		}
+		return err
 	}
-	return err
+	v, err := d.float32()
+	if err != nil {
+		return l.outOfRange(d.token)
+	}
+	if l.n < l.want {
+		l.out = binary.LittleEndian.AppendUint32(l.out, math.Float32bits(v))
+	}
+	return nil
 }
 
 func (l *list) float64() error {
-	v, err := l.float(64)
-	if err == nil && l.n < l.want {
+	d, ok := l.decimal()
+	if !ok {
+		v, err := l.special()
+		if err == nil && l.n < l.want {
+			l.out = binary.LittleEndian.AppendUint64(l.out, math.Float64bits(v))
+		}
+		return err
+	}
+	v, err := d.float64()
+	if err != nil {
+		return l.outOfRange(d.token)
+	}
+	if l.n < l.want {
 		l.out = binary.LittleEndian.AppendUint64(l.out, math.Float64bits(v))
 	}
-	return err
+	return nil
 }
 
-// float reads a number or one of the three tokens that JSON lacks.
-func (l *list) float(bits int) (float64, error) {
-	token, _, ok := l.number()
-	if !ok {
-		switch {
-		case l.literal("NaN"):
-			return math.NaN(), nil
-		case l.literal("Infinity"):
-			return math.Inf(1), nil
-		case l.literal("-Infinity"):
-			return math.Inf(-1), nil
-		}
-		return 0, l.wrong("numbers, NaN, Infinity or -Infinity")
+// special reads one of the three tokens that JSON lacks.
+func (l *list) special() (float64, error) {
+	switch {
+	case l.literal("NaN"):
+		return math.NaN(), nil
+	case l.literal("Infinity"):
+		return math.Inf(1), nil
+	case l.literal("-Infinity"):
+		return math.Inf(-1), nil
 	}
-	v, err := strconv.ParseFloat(string(token), bits)
-	if errors.Is(err, strconv.ErrRange) {
-		return 0, l.outOfRange(token)
-	}
-	return v, err
+	return 0, l.wrong("numbers, NaN, Infinity or -Infinity")
 }

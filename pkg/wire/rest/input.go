@@ -14,9 +14,10 @@ import (
 type input struct {
 	*tritonpb.ModelInferRequest_InferInputTensor
 	where   string
-	data    []byte // the list, not yet read
 	hasData bool
-	size    int64 // binary_data_size
+	data    []byte // the list as text, where it came before datatype and shape
+	out     []byte // the list as bytes
+	size    int64  // binary_data_size
 	hasSize bool
 	shaped  bool
 }
@@ -36,7 +37,6 @@ func (r *request) input() error {
 	if in.Name == "" {
 		return badTensor("%s: name is missing", in.where)
 	}
-	in.where = fmt.Sprintf("input %q", snippet([]byte(in.Name)))
 	if r.names[in.Name] {
 		return badTensor("%s stands twice in inputs", in.where)
 	}
@@ -56,7 +56,9 @@ func (r *request) inputField(in *input, key string) (err error) {
 	switch key {
 	case "name":
 		again = in.Name != ""
-		in.Name, err = r.text(in.where + ": name")
+		if in.Name, err = r.text(in.where + ": name"); in.Name != "" {
+			in.where = fmt.Sprintf("input %q", snippet([]byte(in.Name)))
+		}
 	case "datatype":
 		again = in.Datatype != ""
 		in.Datatype, err = r.text(in.where + ": datatype")
@@ -68,13 +70,7 @@ func (r *request) inputField(in *input, key string) (err error) {
 		in.Parameters, err = r.parameters(in.where, in.option)
 	case "data":
 		again, in.hasData = in.hasData, true
-		if r.next() != '[' {
-			return badTensor("%s: data must be a list; %s", in.where, r.found())
-		}
-		start, ok := r.at, false
-		if in.data, ok = r.skipList(); !ok {
-			return badTensor("%s: the list data, at byte %d of the JSON, is broken off or holds an object", in.where, start)
-		}
+		err = r.data(in)
 	default:
 		_, err = r.value(in.where)
 	}
@@ -116,20 +112,44 @@ func (r *request) shape(in *input) error {
 	})
 }
 
-// tensor finds the bytes of an input, once all its keys are known.
-func (r *request) tensor(in *input) error {
+// data reads the list of an input, or keeps its text while it is not known yet what to make of it.
+func (r *request) data(in *input) (err error) {
+	if r.next() != '[' {
+		return badTensor("%s: data must be a list; %s", in.where, r.found())
+	}
+	if in.Datatype != "" && in.shaped {
+		in.out, err = r.list(in, &r.scanner)
+		return err
+	}
+	start, ok := r.at, false
+	if in.data, ok = r.skipList(); !ok {
+		return badTensor("%s: the list data, at byte %d of the JSON, is broken off or holds an object", in.where, start)
+	}
+	return nil
+}
+
+// form checks datatype and shape, and gives the number of elements.
+func (in *input) form() (dt datatype, n int64, err error) {
 	dt, ok := datatypes[in.Datatype]
 	switch {
 	case in.Datatype == "":
-		return badTensor("%s: datatype is missing; it is one of %s", in.where, datatypeList)
+		return dt, 0, badTensor("%s: datatype is missing; it is one of %s", in.where, datatypeList)
 	case !ok:
-		return badTensor("%s: datatype %q is unknown; it is one of %s", in.where, snippet([]byte(in.Datatype)), datatypeList)
+		return dt, 0, badTensor("%s: datatype %q is unknown; it is one of %s", in.where, snippet([]byte(in.Datatype)), datatypeList)
 	case !in.shaped:
-		return badTensor("%s: shape is missing", in.where)
+		return dt, 0, badTensor("%s: shape is missing", in.where)
 	}
-	n, ok := elements(in.Shape)
-	if !ok {
-		return badTensor("%s: shape %s: dimensions must be 0 or more, here also where the model says -1, and their product must fit in 64 bits", in.where, shapeText(in.Shape))
+	if n, ok = elements(in.Shape); !ok {
+		return dt, 0, badTensor("%s: shape %s: dimensions must be 0 or more, here also where the model says -1, and their product must fit in 64 bits", in.where, shapeText(in.Shape))
+	}
+	return dt, n, nil
+}
+
+// tensor finds the bytes of an input, once all its keys are known.
+func (r *request) tensor(in *input) error {
+	dt, n, err := in.form()
+	if err != nil {
+		return err
 	}
 	_, shared := in.Parameters["shared_memory_region"]
 	switch {
@@ -141,8 +161,13 @@ func (r *request) tensor(in *input) error {
 		return nil // the bytes do not travel
 	case in.hasSize:
 		return r.rawTensor(in, dt, n)
+	case in.data != nil:
+		if in.out, err = r.list(in, &scanner{b: in.data}); err != nil {
+			return err
+		}
+		return r.add(in.out)
 	case in.hasData:
-		return r.listTensor(in, dt, n)
+		return r.add(in.out)
 	}
 	return badTensor("%s has no data; send data, or binary_data_size and raw bytes behind the JSON", in.where)
 }
