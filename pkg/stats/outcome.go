@@ -54,11 +54,18 @@ func OutcomeOf(err error) Outcome {
 		return Cancelled
 	case fault.UpstreamQueue:
 		return Overload
+	case fault.Overloaded:
+		return Refused
+	default:
+		return byRow(f.Kind.Row())
 	}
-	switch row := f.Kind.Row(); {
+}
+
+func byRow(row fault.Row) Outcome {
+	switch {
 	case row.Canary:
 		return Failure
-	case row.HTTP >= 400 && row.HTTP < 500 && f.Kind != fault.Overloaded:
+	case row.HTTP >= 400 && row.HTTP < 500:
 		return ClientFault
 	}
 	return Refused

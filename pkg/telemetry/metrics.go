@@ -65,20 +65,26 @@ func New(b Build) *Metrics {
 		upstream: prometheus.NewHistogramVec(histogram(UpstreamDuration,
 			"Duration of single attempts at an upstream."),
 			[]string{LabelModel, LabelVersion, LabelTarget, LabelOutcome}),
-		errors: prometheus.NewCounterVec(prometheus.CounterOpts{Name: RequestErrors,
-			Help: "Requests that failed, by HTTP status (of gRPC calls too); degraded tells whether a prepared answer hid the failure from the client."},
+		errors: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: RequestErrors,
+			Help: "Requests that failed, by HTTP status (of gRPC calls too); degraded tells whether a prepared answer hid the failure from the client.",
+		},
 			[]string{LabelCode, LabelDegraded}),
 		streams: prometheus.NewGauge(prometheus.GaugeOpts{Name: StreamsOpen, Help: "Client streams open now."}),
 		panics:  prometheus.NewCounter(prometheus.CounterOpts{Name: Panics, Help: "Panics that were turned into INTERNAL errors; each is a bug, with its stack in the log."}),
 		omitted: prometheus.NewCounter(prometheus.CounterOpts{Name: LogSuppressed, Help: "Lines left out of the access log because many alike were written in the same second."}),
 		reloads: prometheus.NewCounterVec(prometheus.CounterOpts{Name: ConfigReloads, Help: "Times the configuration was read, by result."}, []string{LabelResult}),
-		successful: prometheus.NewGauge(prometheus.GaugeOpts{Name: ConfigSuccessful,
-			Help: "1 when the newest configuration is the one that serves, 0 when it was refused and an older one serves."}),
+		successful: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: ConfigSuccessful,
+			Help: "1 when the newest configuration is the one that serves, 0 when it was refused and an older one serves.",
+		}),
 		loadedAt: prometheus.NewGauge(prometheus.GaugeOpts{Name: ConfigLoadedAt, Help: "When the configuration that serves was loaded, in seconds since 1970."}),
 		config:   prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: ConfigInfo, Help: "1 for the hash of the configuration that serves."}, []string{LabelHash}),
 	}
-	m.labels.refused = prometheus.NewCounter(prometheus.CounterOpts{Name: LabelsRefused,
-		Help: `Recordings counted under the label "other" because of the bound on distinct models and targets.`})
+	m.labels.refused = prometheus.NewCounter(prometheus.CounterOpts{
+		Name: LabelsRefused,
+		Help: `Recordings counted under the label "other" because of the bound on distinct models and targets.`,
+	})
 	inFlight := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: RequestsInFlight, Help: "Requests being served now; each message of a stream is a request."}, []string{LabelProtocol})
 	for _, p := range inference.Protocols() {
 		m.inFlight = append(m.inFlight, inFlight.WithLabelValues(p.String()))

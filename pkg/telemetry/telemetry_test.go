@@ -37,8 +37,10 @@ func filled() *Metrics {
 	m.CallStarted(inference.KServe)
 	m.CallEnded(Call{Protocol: inference.KServe, HTTP: 404, GRPC: codes.NotFound, Duration: time.Millisecond})
 	m.CallStarted(inference.HTTPPredict)
-	m.CallEnded(Call{Model: "fraud", Version: "1", Target: "model_v1", Protocol: inference.HTTPPredict,
-		HTTP: 503, GRPC: codes.Unavailable, Degraded: true, Duration: time.Second})
+	m.CallEnded(Call{
+		Model: "fraud", Version: "1", Target: "model_v1", Protocol: inference.HTTPPredict,
+		HTTP: 503, GRPC: codes.Unavailable, Degraded: true, Duration: time.Second,
+	})
 	m.Attempt(&inference.Target{Asked: "fraud", Version: "1", Name: "model_v1"}, stats.OK, 100*time.Millisecond)
 	m.StreamOpened()
 	m.Panicked()

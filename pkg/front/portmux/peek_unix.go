@@ -25,9 +25,9 @@ func peek(c syscall.Conn) (verdict, error) {
 	err = raw.Read(func(fd uintptr) bool {
 		n, err := recvPeek(int(fd), buf[:])
 		switch {
-		case err == syscall.EAGAIN:
+		case errors.Is(err, syscall.EAGAIN):
 			return false // wait until there is something
-		case err == syscall.ENOTSOCK:
+		case errors.Is(err, syscall.ENOTSOCK):
 			peekErr = errors.ErrUnsupported
 			return true
 		case err != nil:
@@ -49,7 +49,7 @@ func peek(c syscall.Conn) (verdict, error) {
 func recvPeek(fd int, p []byte) (int, error) {
 	for {
 		n, _, err := syscall.Recvfrom(fd, p, syscall.MSG_PEEK|syscall.MSG_DONTWAIT)
-		if err != syscall.EINTR {
+		if !errors.Is(err, syscall.EINTR) {
 			return n, err
 		}
 	}

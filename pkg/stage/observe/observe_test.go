@@ -131,7 +131,7 @@ func TestEveryKindOfFaultIsRecordedUnderItsCodes(t *testing.T) {
 	r := newRig(slog.LevelInfo, Options{})
 	for _, k := range fault.Kinds() {
 		in := fault.New(k, "it broke")
-		if err := r.call(sample(), 0, in); err != error(in) {
+		if err := r.call(sample(), 0, in); !errors.Is(err, in) {
 			t.Errorf("%s came out as %v", k.Reason(), err)
 		}
 		if got := r.last(); got.HTTP != k.Row().HTTP || got.GRPC != k.Row().GRPC {
@@ -167,8 +167,10 @@ func TestNamesThatClientsMakeUpNeverBecomeLabels(t *testing.T) {
 		"no such model":             {},
 		"passing through, unproven": {model: &inference.Model{Name: "made-up"}},
 		"declared, no target yet":   {model: &inference.Model{Name: "fraud", Route: true}, want: [3]string{"fraud"}},
-		"passing through, found": {model: &inference.Model{Name: "found"}, target: &inference.Target{Asked: "found", Name: "model_v2", Version: "2"},
-			want: [3]string{"found", "2", "model_v2"}},
+		"passing through, found": {
+			model: &inference.Model{Name: "found"}, target: &inference.Target{Asked: "found", Name: "model_v2", Version: "2"},
+			want: [3]string{"found", "2", "model_v2"},
+		},
 	} {
 		r := newRig(slog.LevelInfo, Options{})
 		call := sample()
@@ -227,7 +229,7 @@ func TestAStreamIsAnErrorOnlyWhereItFailedAsAWhole(t *testing.T) {
 		{fault.New(fault.ShuttingDown, "bye"), []int{503}},
 	} {
 		r := newRig(slog.LevelInfo, Options{})
-		if err := r.Open(func(context.Context, *inference.Call) error { return c.err })(t.Context(), sample()); err != c.err {
+		if err := r.Open(func(context.Context, *inference.Call) error { return c.err })(t.Context(), sample()); !errors.Is(err, c.err) {
 			t.Errorf("%v came out as %v", c.err, err)
 		}
 		if fmt.Sprint(r.errors) != fmt.Sprint(c.want) || len(r.calls) != 0 {
