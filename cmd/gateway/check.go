@@ -50,11 +50,11 @@ FILE may be - for the standard input. Exit status: 0 it can be served, 1 it has 
 type checkResult struct {
 	File      string           `json:"file"`
 	OK        bool             `json:"ok"`
-	Mistakes  []config.Mistake `json:"mistakes,omitempty"`
+	Mistakes  []config.Mistake `json:"mistakes"`
 	Upstreams int              `json:"upstreams"`
 	Models    int              `json:"models"`
 	Targets   int              `json:"targets"`
-	Notes     []string         `json:"notes,omitempty"`
+	Notes     []string         `json:"notes"`
 }
 
 func check(in io.Reader, out io.Writer, path string, asJSON bool) error {
@@ -65,9 +65,12 @@ func check(in io.Reader, out io.Writer, path string, asJSON bool) error {
 	}
 	switch {
 	case asJSON:
-		result := checkResult{File: path, OK: cfg != nil, Mistakes: mistakes}
+		result := checkResult{File: path, OK: cfg != nil, Mistakes: mistakes, Notes: []string{}}
+		if mistakes == nil {
+			result.Mistakes = []config.Mistake{} // a list, for who reads it
+		}
 		if cfg != nil {
-			result.Upstreams, result.Models, result.Targets, result.Notes = len(cfg.Upstreams), len(cfg.Models), countTargets(cfg), cfg.Notes
+			result.Upstreams, result.Models, result.Targets, result.Notes = len(cfg.Upstreams), len(cfg.Models), countTargets(cfg), append(result.Notes, cfg.Notes...)
 		}
 		enc := json.NewEncoder(out)
 		enc.SetIndent("", "  ")
