@@ -14,8 +14,7 @@ from procs import CACHE, RIG, ROOT, Failed, Proc, free_ports
 MODELS = ROOT / "triton-models"
 # Names of headers that models get to see as parameters; tests read them back through the model echo.
 FORWARD = "(x-request-id|x-trace-id|x-user-id|x-user-type|x-api-key|authorization|traceparent|tracestate|baggage|sig-bin|x-test-.*)"
-FLAGS = ["--strict-readiness=false", f"--grpc-header-forward-pattern={FORWARD}"]
-LOAD_ALL = ["--model-control-mode=explicit", "--load-model=*"]
+FLAGS = ["--model-control-mode=explicit", "--load-model=*", "--strict-readiness=false", f"--grpc-header-forward-pattern={FORWARD}"]
 
 
 def backends():
@@ -42,7 +41,7 @@ def site_packages():
 class Triton(Proc):
     """A running Triton. Addresses: grpc, http, metrics as host:port. Use as a context; ready when constructed."""
 
-    def __init__(self, models=MODELS, ports=None, flags=(), log=None, seconds=120, control=LOAD_ALL):
+    def __init__(self, models=MODELS, ports=None, flags=FLAGS, log=None, seconds=120):
         g, h, m = ports or free_ports(3)
         self.grpc, self.http, self.metrics = (f"127.0.0.1:{p}" for p in (g, h, m))
         self.folder = backends()
@@ -61,7 +60,7 @@ class Triton(Proc):
             triton / "bin" / "tritonserver", f"--model-repository={models}",
             f"--backend-directory={self.folder}", f"--cache-directory={triton / 'caches'}",
             "--grpc-address=127.0.0.1", "--http-address=127.0.0.1", "--metrics-address=127.0.0.1",
-            f"--grpc-port={g}", f"--http-port={h}", f"--metrics-port={m}", *control, *FLAGS, *flags,
+            f"--grpc-port={g}", f"--http-port={h}", f"--metrics-port={m}", *flags,
         ]  # fmt: skip
         super().__init__("tritonserver", argv, log or RIG / "logs" / f"triton-{g}.log", env)
         try:
@@ -89,7 +88,7 @@ def main():
     for s in (signal.SIGINT, signal.SIGTERM):
         signal.signal(s, lambda *_: ended.set())
     try:
-        with Triton(a.models, ports, a.flags) as t:
+        with Triton(a.models, ports, [*FLAGS, *a.flags]) as t:
             print(f"Triton serves {a.models}\n  gRPC    {t.grpc}\n  HTTP    http://{t.http}\n  metrics http://{t.metrics}/metrics")
             print(f"  log     {t.log.relative_to(ROOT)}\nCtrl-C stops it.", flush=True)
             while not ended.wait(1):

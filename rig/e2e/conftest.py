@@ -1,6 +1,7 @@
 """The suite is told by the environment what to test:
 
 GATEWAY    host:port of the gateway's data port
+GATEWAY_HTTP  the same for HTTP, where it differs (a bare Triton: then what only a gateway does fails)
 ALIASED    host:port of a second gateway before the same models, configured by rig/aliases.yaml
 FLAVOUR    real | embedded: which model server stands behind; names the file of results
 RESULTS    where to write numbers, codes and reasons of every case as JSON; without it nothing is written
@@ -64,7 +65,7 @@ def address():
 
 @pytest.fixture(scope="session")
 def gw(address, predict_pb2):
-    c = calls.Client(address, predict_pb2)
+    c = calls.Client(address, predict_pb2, os.environ.get("GATEWAY_HTTP"))
     yield c
     c.close()
 
