@@ -11,7 +11,13 @@ import (
 // format is the first byte of a marshalled Snapshot. Another format, or other buckets, need another number.
 const format = 1
 
-var errTruncated = errors.New("stats: a marshalled snapshot ends too early")
+// maxTotal is how many attempts a marshalled Snapshot may tell of, so that sums of thousands do not overflow.
+const maxTotal = uint64(1) << 50
+
+var (
+	errTruncated = errors.New("stats: a marshalled snapshot ends too early")
+	errDamaged   = errors.New("stats: a marshalled snapshot is damaged")
+)
 
 // MarshalBinary gives s in a form that another replica can read: a format byte, From and To in nanoseconds
 // since 1970, then for each count that is not zero the distance to the place of the one before, and the count; all varints.
@@ -64,7 +70,7 @@ func (s *Snapshot) UnmarshalBinary(b []byte) error {
 }
 
 func (s *Snapshot) readCounts(b []byte) error {
-	place := -1
+	place, left := -1, maxTotal
 	for len(b) > 0 {
 		step, n := binary.Uvarint(b)
 		if n <= 0 {
@@ -76,12 +82,13 @@ func (s *Snapshot) readCounts(b []byte) error {
 			return errTruncated
 		}
 		b = b[n:]
-		if step == 0 || step > uint64(int(outcomes)*buckets) || count == 0 {
-			return errors.New("stats: a marshalled snapshot is damaged")
+		if step == 0 || step > uint64(int(outcomes)*buckets) || count == 0 || count > left {
+			return errDamaged
 		}
+		left -= count
 		place += int(step)
 		if place >= int(outcomes)*buckets {
-			return errors.New("stats: a marshalled snapshot is damaged")
+			return errDamaged
 		}
 		s.writable().add(Outcome(place/buckets), place%buckets, count)
 	}

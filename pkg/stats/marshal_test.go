@@ -29,6 +29,7 @@ func TestSnapshotsThatAreDamagedAreRefusedAndChangeNothing(t *testing.T) {
 		"no distance":      {format, 0, 0, 0, 1},
 		"no count":         {format, 0, 0, 1, 0},
 		"beyond the last":  {format, 0, 0, 0xff, 0xff, 0xff, 0x7f, 1},
+		"too many":         {format, 0, 0, 1, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f},
 		"half a number":    {format, 0, 0, 1, 0x80},
 		"an endless one":   {format, 0, 0, 1, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff},
 		"instants missing": {format},

@@ -106,24 +106,29 @@ func (s Snapshot) Quantile(q float64, want Set) time.Duration {
 
 func (s Snapshot) ranked(rank uint64, want Set) time.Duration {
 	for p := range pages {
-		for i := range steps {
-			if n := s.at(want, p, i); n >= rank {
-				return middle(p*steps + i)
-			} else {
-				rank -= n
+		var used [outcomes]*[steps]uint64
+		n := 0
+		for o, dist := range s.counts {
+			if dist != nil && dist[p] != nil && want.Has(Outcome(o)) {
+				used[n] = dist[p]
+				n++
 			}
+		}
+		if n == 0 {
+			continue
+		}
+		for i := range steps {
+			var here uint64
+			for _, page := range used[:n] {
+				here += page[i]
+			}
+			if here >= rank {
+				return middle(p*steps + i)
+			}
+			rank -= here
 		}
 	}
 	return middle(buckets - 1)
-}
-
-func (s Snapshot) at(want Set, page, step int) (sum uint64) {
-	for o, dist := range s.counts {
-		if dist != nil && dist[page] != nil && want.Has(Outcome(o)) {
-			sum += dist[page][step]
-		}
-	}
-	return sum
 }
 
 // Mean is the mean duration of the attempts of want, with the relative error of Quantile.
