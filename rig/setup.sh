@@ -41,6 +41,9 @@ if [ ! -f "$VENV/complete" ]; then
     "$PYTHON" -m venv "$VENV" || fail "cannot make a virtual environment; on Debian: apt-get install python3-venv"
     "$VENV/bin/python" -m pip install -q --disable-pip-version-check --prefer-binary -r rig/requirements.txt
     touch "$VENV/complete"
+    for old in .cache/rig/venv-*; do # those of earlier pins
+        [ "$old" = "$VENV" ] || rm -rf "$old"
+    done
 fi
 ln -sfn "venv-$KEY" .cache/rig/venv
 
