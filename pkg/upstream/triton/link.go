@@ -299,6 +299,9 @@ func (r *reply) next(ctx context.Context, limit time.Duration) (letter, error) {
 		silent = timer.C
 	}
 	for {
+		if ctx.Err() != nil {
+			return letter{}, fault.Of(context.Cause(ctx))
+		}
 		if a, ok, err := r.take(); ok || err != nil {
 			return a, err
 		}
