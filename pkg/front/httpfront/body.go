@@ -17,16 +17,26 @@ import (
 
 const firstRead = 64 << 10
 
-// body reads the whole body, inflated, up to the cap on messages. While a call runs, the read deadline must be off:
-// the server watches the connection with it for the client to hang up.
+// body reads the whole body, inflated, up to the cap on messages.
+//
+// The deadline for it was set when the request came (see ServeHTTP). It is lifted once the body is there: while a call
+// runs, the server reads on to notice that the client hangs up, and a deadline would look like that. After a failure
+// it stays, and the connection ends, or the server would wait without limit for the rest of the body.
 func (x *exchange) body() ([]byte, error) {
+	b, err := x.readBody()
+	if err != nil {
+		x.w.Header().Set("Connection", "close")
+		return nil, err
+	}
+	_ = x.control.SetReadDeadline(time.Time{})
+	return b, nil
+}
+
+func (x *exchange) readBody() ([]byte, error) {
 	limit := int64(x.front.MaxMessage)
 	if x.r.ContentLength > limit {
 		return nil, x.tooLarge()
 	}
-	_ = x.control.SetReadDeadline(time.Now().Add(x.front.BodyTimeout)) // not every writer of a test has one
-	defer func() { _ = x.control.SetReadDeadline(time.Time{}) }()
-
 	src, known := io.Reader(http.MaxBytesReader(x.w, x.r.Body, limit)), x.r.ContentLength
 	switch encoding := strings.ToLower(strings.TrimSpace(x.r.Header.Get("Content-Encoding"))); encoding {
 	case "", "identity":

@@ -42,11 +42,13 @@ func (x *exchange) serve() {
 		return
 	}
 	x.vars = vars
+	defer func() {
+		if x.call != nil {
+			x.call.Free()
+		}
+	}()
 	if err := serve(x); err != nil {
 		x.fail(err)
-	}
-	if x.call != nil {
-		x.call.Free()
 	}
 }
 

@@ -121,5 +121,11 @@ func (f *Front) Shutdown(ctx context.Context) error {
 func (f *Front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	x := exchange{front: f, w: w, r: r, control: http.NewResponseController(w)}
 	defer x.recovered()
+	// The deadline of the connection's last answer must not hit what the server itself writes for this request.
+	// Writers in tests have no deadlines, hence no look at the errors.
+	_ = x.control.SetWriteDeadline(time.Time{})
+	if r.ContentLength != 0 {
+		_ = x.control.SetReadDeadline(time.Now().Add(f.BodyTimeout))
+	}
 	x.serve()
 }

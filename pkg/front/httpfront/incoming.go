@@ -39,7 +39,7 @@ func Incoming(h http.Header) (map[string][]string, error) {
 			in[name] = append([]string(nil), values...)
 			continue
 		}
-		decoded, err := binary(name, values)
+		decoded, err := decodeBin(name, values)
 		if err != nil {
 			bad = err
 			continue
@@ -67,8 +67,8 @@ func copied(name string) bool {
 	return true
 }
 
-// binary decodes values of a -bin header: base64 with or without padding, several in one value behind commas.
-func binary(name string, values []string) ([]string, error) {
+// decodeBin decodes values of a -bin header: base64 with or without padding, several in one value behind commas.
+func decodeBin(name string, values []string) ([]string, error) {
 	var all []string
 	for _, v := range values {
 		for part := range strings.SplitSeq(v, ",") {

@@ -2,6 +2,7 @@ package httpfront
 
 import (
 	"net/http"
+	"time"
 
 	"github.com/model-gateway/model-gateway/pkg/inference"
 )
@@ -57,12 +58,16 @@ func (f *Front) table() *router {
 		)
 	}
 	if f.Metrics != nil {
-		routes = append(routes, &route{pattern: "/metrics", methods: []method{get(func(x *exchange) error {
-			f.Metrics.ServeHTTP(x.w, x.r)
-			return nil
-		})}})
+		routes = append(routes, &route{pattern: "/metrics", methods: []method{get(metrics)}})
 	}
 	return newRouter(routes)
+}
+
+func metrics(x *exchange) error {
+	_ = x.control.SetWriteDeadline(time.Now().Add(x.front.AnswerTimeout))
+	x.begun = true
+	x.front.Metrics.ServeHTTP(x.w, x.r)
+	return nil
 }
 
 // kindOf says what a control method wants, the unit in which it is opened and granted.
