@@ -286,14 +286,50 @@ func TestAnchorsAreExpandedAndBombsAreNot(t *testing.T) {
 		t.Errorf("alias: %v", got)
 	}
 	for name, bomb := range map[string]string{
-		"values":  oneUpstream + "models:\n  - &m {name: m, set_headers: {" + headers(1000) + "}}\n" + strings.Repeat("  - *m\n", 100_000),
-		"skipped": oneUpstream + "models:\n  - &m {name: m, limits: [" + strings.Repeat("x,", 1000) + "x]}\n" + strings.Repeat("  - *m\n", 100_000),
-		"merged":  oneUpstream + "models:\n  - &m {name: m, set_headers: &h {" + headers(1000) + "}}\n" + strings.Repeat("  - {set_headers: {<<: *h}}\n", 10_000),
+		"values":  oneUpstream + "models:\n  - &m {name: m, set_headers: {" + headers(1000) + "}}\n" + strings.Repeat("  - *m\n", 5_000),
+		"skipped": oneUpstream + "models:\n  - &m {name: m, limits: [" + strings.Repeat("x,", 1000) + "x]}\n" + strings.Repeat("  - *m\n", 5_000),
+		"merged":  oneUpstream + "models:\n  - &m {name: m, set_headers: &h {" + headers(1000) + "}}\n" + strings.Repeat("  - {set_headers: {<<: *h}}\n", 5_000),
 	} {
 		if got := wrongs(t, bomb); len(got) != 1 || !strings.HasPrefix(got[0], "has more than 200000 values") {
 			t.Errorf("%s: %d mistakes, the first %q", name, len(got), got[0])
 		}
 	}
+}
+
+func TestWhatNoPersonWritesIsRefusedBeforeItIsParsed(t *testing.T) {
+	for text, want := range map[string]string{
+		strings.Repeat("[", 1000):                            "is nested too deeply",
+		strings.Repeat("{", 1000):                            "is nested too deeply",
+		strings.Repeat("- ", 1000):                           "is nested too deeply",
+		strings.Repeat("? ", 1000):                           "is nested too deeply",
+		steps(100):                                           "is nested too deeply",
+		"models: [" + strings.Repeat(",", 1000):              "is not YAML: there is nothing between two commas",
+		strings.Repeat("*a ", 20_000):                        "is the 10001th anchor, alias, tag or ? of the file; at most 10000",
+		strings.Repeat("? a\n", 20_000):                      "is the 10001th anchor, alias, tag or ? of the file; at most 10000",
+		strings.Repeat("a: 1\n", 3000):                       "is one key too many; a mapping has at most 2000",
+		"models:\n  - " + strings.Repeat("a: 1\n    ", 3000): "is one key too many; a mapping has at most 2000",
+	} {
+		got := wrongs(t, text)
+		if len(got) != 1 || !strings.HasPrefix(got[0], want) {
+			t.Errorf("%.20q: %q", text, got)
+		}
+	}
+	many := oneUpstream + "models:\n"
+	for i := range 5000 {
+		many += fmt.Sprintf("  - name: m%d\n    targets:\n      v1:\n        version: 1\n", i)
+	}
+	if got := len(good(t, many).Models); got != 5000 {
+		t.Errorf("of 5000 models there are %d", got)
+	}
+}
+
+// steps is mappings in one another, a column each.
+func steps(n int) string {
+	var b strings.Builder
+	for i := range n {
+		b.WriteString(strings.Repeat(" ", i) + "a:\n")
+	}
+	return b.String()
 }
 
 func headers(n int) string {

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"unicode/utf8"
 
 	"github.com/goccy/go-yaml/ast"
@@ -440,14 +441,21 @@ func choicesOf(tag reflect.StructTag) []string {
 	return choices
 }
 
+// sections keeps what fieldsOf found, by reflect.Type: a file may have thousands of entries of a kind.
+var sections sync.Map
+
 // fieldsOf lists the fields of a section by the names that the file calls them.
 func fieldsOf(t reflect.Type) map[string]reflect.StructField {
+	if known, ok := sections.Load(t); ok {
+		return known.(map[string]reflect.StructField)
+	}
 	fields := make(map[string]reflect.StructField)
 	for _, f := range reflect.VisibleFields(t) {
 		if name, opts, _ := strings.Cut(f.Tag.Get("yaml"), ","); opts != "inline" {
 			fields[name] = f
 		}
 	}
+	sections.Store(t, fields)
 	return fields
 }
 

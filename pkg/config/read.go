@@ -23,6 +23,8 @@ const MaxFile = 1 << 20
 const (
 	maxDepth = 32      // of lists and mappings in one another
 	maxNodes = 200_000 // values, those that an alias repeats included
+	maxKeys  = 2_000   // of one mapping
+	maxMarks = 10_000  // anchors, aliases and tags
 )
 
 // readFile reads a file that may be at most MaxFile bytes, and never more of it than that.
@@ -58,7 +60,7 @@ func parseYAML(source []byte) (body ast.Node, bad *Mistake) {
 	}()
 	source = bytes.TrimPrefix(source, []byte("\uFEFF"))
 	tokens := lexer.Tokenize(string(source))
-	if bad := tooDeep(tokens); bad != nil {
+	if bad := outlandish(tokens); bad != nil {
 		return nil, bad
 	}
 	file, err := parser.Parse(tokens, 0, parser.AllowDuplicateMapKey())
@@ -81,30 +83,60 @@ func parseYAML(source []byte) (body ast.Node, bad *Mistake) {
 	return body, nil
 }
 
-// tooDeep looks for nesting that no person writes before the parser, which recurses, meets it.
-func tooDeep(tokens token.Tokens) *Mistake {
-	depth := 0
-	for _, t := range tokens {
+// outlandish looks, before the parser does, for what no person writes: it recurses on nesting, and its time grows with
+// the square of the keys of one mapping, of anchors and of empty entries.
+func outlandish(tokens token.Tokens) *Mistake {
+	var flow, marks int
+	var blocks []block // the mappings that are open, outermost first
+	for i, t := range tokens {
+		at := t.Position
 		switch t.Type {
 		case token.MappingStartType, token.SequenceStartType:
-			depth++
+			flow++
 		case token.MappingEndType, token.SequenceEndType:
-			depth--
-		case token.SequenceEntryType, token.MappingKeyType, token.MappingValueType:
-			// Every level of a block is at least a column further in.
-			at := t
-			if t.Type == token.MappingValueType && t.Prev != nil {
-				at = t.Prev
+			flow--
+		case token.AnchorType, token.AliasType, token.MappingKeyType, token.TagType:
+			marks++
+		case token.CollectEntryType:
+			if i > 0 && tokens[i-1].Type == token.CollectEntryType {
+				return &Mistake{Line: at.Line, Col: at.Column, Msg: "is not YAML: there is nothing between two commas"}
 			}
-			if depth == 0 && at.Position.Column > 4*maxDepth {
-				return &Mistake{Line: at.Position.Line, Col: at.Position.Column, Msg: "is nested too deeply"}
+		case token.SequenceEntryType:
+			blocks = closeBlocks(blocks, at.Column)
+		case token.MappingValueType:
+			if flow > 0 || i == 0 {
+				break
 			}
+			at = tokens[i-1].Position
+			blocks = closeBlocks(blocks, at.Column)
+			if n := len(blocks); n == 0 || blocks[n-1].column < at.Column {
+				blocks = append(blocks, block{column: at.Column})
+			}
+			blocks[len(blocks)-1].keys++
 		}
-		if depth > maxDepth {
-			return &Mistake{Line: t.Position.Line, Col: t.Position.Column, Msg: "is nested too deeply"}
+		// Every level of a list, or of keys with a question mark, is at least a column further in.
+		far := at.Column > 4*maxDepth && (t.Type == token.SequenceEntryType || t.Type == token.MappingKeyType)
+		switch {
+		case far, flow > maxDepth, len(blocks) > maxDepth:
+			return &Mistake{Line: at.Line, Col: at.Column, Msg: "is nested too deeply"}
+		case marks > maxMarks:
+			return &Mistake{Line: at.Line, Col: at.Column, Msg: fmt.Sprintf("is the %dth anchor, alias, tag or ? of the file; at most %d", marks, maxMarks)}
+		case len(blocks) > 0 && blocks[len(blocks)-1].keys > maxKeys:
+			return &Mistake{Line: at.Line, Col: at.Column, Msg: fmt.Sprintf("is one key too many; a mapping has at most %d", maxKeys)}
 		}
 	}
 	return nil
+}
+
+// block is a mapping written line by line: where its keys stand, and how many there have been.
+type block struct{ column, keys int }
+
+// closeBlocks ends the mappings whose keys stand further in than column.
+func closeBlocks(open []block, column int) []block {
+	for len(open) > 0 && open[len(open)-1].column > column {
+		open = open[:len(open)-1]
+	}
+	return open
 }
 
 // syntaxMistake words the parser's error.
