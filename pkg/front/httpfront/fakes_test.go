@@ -47,6 +47,13 @@ func (p *pipeline) Refuse(_ context.Context, c *inference.Call, err error) error
 	return err
 }
 
+// discard answers with an empty message and remembers nothing.
+type discard struct{ pipeline }
+
+func (*discard) Do(_ context.Context, c *inference.Call) error {
+	return c.Send(inference.NewFrame([]byte{}))
+}
+
 // control is a fake of the interface of that name.
 type control struct {
 	do     func(c *inference.Call, method string, request proto.Message) (proto.Message, error)

@@ -98,8 +98,9 @@ func appendSingle(b []byte, f protoreflect.FieldDescriptor, v protoreflect.Value
 		return appendNumber(b, v.Float(), map[bool]int{true: 32, false: 64}[f.Kind() == protoreflect.FloatKind])
 	case protoreflect.Uint32Kind, protoreflect.Uint64Kind, protoreflect.Fixed32Kind, protoreflect.Fixed64Kind:
 		return strconv.AppendUint(b, v.Uint(), 10)
+	default: // signed integers of all widths
+		return strconv.AppendInt(b, v.Int(), 10)
 	}
-	return strconv.AppendInt(b, v.Int(), 10)
 }
 
 // appendNumber renders a floating-point number; those that JSON lacks are strings, as in protobuf's JSON.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/go-json-experiment/json/jsontext"
 	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/model-gateway/model-gateway/pkg/fault"
@@ -50,13 +51,29 @@ func (x *exchange) readPredict(c *inference.Call) error {
 	if err := protojson.Unmarshal(body, msg); err != nil {
 		return fault.Wrap(fault.InvalidArgument, err, "the body is not a PredictionRequest as JSON: %s; its fields are model_name, model_version, input_tensor (base64) and metadata", protoError(err))
 	}
-	b, err := proto.Marshal(msg)
-	if err != nil {
-		return fault.Wrap(fault.InvalidArgument, err, "the request cannot be sent on: %s", protoError(err))
+	if c.Request, err = predictFrame(msg); err != nil {
+		return err
 	}
-	c.Request = inference.NewFrame(b)
 	c.Head, err = wire.PeekPredict(c.Request)
 	return err
+}
+
+// predictFrame makes the message, with the tensor in a buffer of its own so that it is not copied once more.
+func predictFrame(msg *predictpb.PredictionRequest) (inference.Frame, error) {
+	const tensorField = 3
+	tensor := msg.InputTensor
+	msg.InputTensor = nil
+	b, err := proto.Marshal(msg)
+	if err != nil {
+		return inference.Frame{}, fault.Wrap(fault.InvalidArgument, err, "the request cannot be sent on: %s", protoError(err))
+	}
+	if len(tensor) == 0 {
+		return inference.NewFrame(b), nil
+	}
+	b = protowire.AppendVarint(protowire.AppendTag(b, tensorField, protowire.BytesType), uint64(len(tensor)))
+	f := inference.NewFrame(b)
+	f.Append(tensor)
+	return f, nil
 }
 
 // protoError is the text of an error of protobuf's JSON, which has no-break spaces at random so that nobody compares it.

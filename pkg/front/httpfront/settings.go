@@ -96,6 +96,7 @@ func traceValues(name string, v jsontext.Value) ([]string, error) {
 		}
 	case '0':
 		return []string{string(v)}, nil // clients forget the quotes, and there is only one way to read it
+	default:
 	}
 	return nil, fault.New(fault.InvalidArgument, "trace setting %q is a string, a list of strings, or null", clip(name))
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math"
 	"strings"
@@ -251,8 +252,8 @@ func FuzzRequest(f *testing.F) {
 	f.Fuzz(func(t *testing.T, body []byte, headLen int) {
 		fr, _, err := Request(bytes.Clone(body), headLen, "m", "1", 1<<20)
 		if err != nil {
-			fa, ok := err.(*fault.Fault)
-			if !ok || (fa.HTTP() != 400 && fa.HTTP() != 413) || fa.Msg == "" {
+			var fa *fault.Fault
+			if !errors.As(err, &fa) || (fa.HTTP() != 400 && fa.HTTP() != 413) || fa.Msg == "" {
 				t.Fatalf("%T %v", err, err)
 			}
 			return

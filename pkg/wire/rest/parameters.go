@@ -67,6 +67,7 @@ func parameter(where, name string, v jsontext.Value) (*tritonpb.InferParameter, 
 		return &tritonpb.InferParameter{ParameterChoice: &tritonpb.InferParameter_StringParam{StringParam: string(text)}}, nil
 	case '0':
 		return number(where, name, v)
+	default:
 	}
 	return nil, badRequest("%s: %q is %s; parameters are booleans, numbers or strings", where, name, snippet(v))
 }

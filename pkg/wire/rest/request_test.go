@@ -3,6 +3,7 @@ package rest
 import (
 	"bytes"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -18,7 +19,7 @@ import (
 	tritonpb "github.com/model-gateway/model-gateway/proto/triton"
 )
 
-// request reads a body that must be good.
+// read reads a body that must be good.
 func read(t testing.TB, body string, headLen int) (*tritonpb.ModelInferRequest, Wanted) {
 	t.Helper()
 	f, w, err := Request([]byte(body), headLen, "m", "", 0)
@@ -32,23 +33,17 @@ func read(t testing.TB, body string, headLen int) (*tritonpb.ModelInferRequest, 
 	return m, w
 }
 
-// refused reads a body that must not be good, and gives the fault.
+// refusal reads a body that must not be good, and gives the fault.
 func refusal(t testing.TB, body string, headLen, limit int) *fault.Fault {
 	t.Helper()
 	_, _, err := Request([]byte(body), headLen, "m", "", limit)
-	f := &fault.Fault{}
+	var f *fault.Fault
 	if err == nil {
 		t.Fatalf("taken, and must not be: %.200s", body)
-	} else if ok := asFault(err, &f); !ok {
+	} else if !errors.As(err, &f) {
 		t.Fatalf("%T is no fault: %v", err, err)
 	}
 	return f
-}
-
-func asFault(err error, f **fault.Fault) bool {
-	got, ok := err.(*fault.Fault)
-	*f = got
-	return ok
 }
 
 func one(datatype, shape, data string) string {
