@@ -6,7 +6,9 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/model-gateway/model-gateway/pkg/fault"
 	"github.com/model-gateway/model-gateway/pkg/inference"
+	"github.com/model-gateway/model-gateway/pkg/wire"
 	inferencepb "github.com/model-gateway/model-gateway/proto/ml/inference"
 	tritonpb "github.com/model-gateway/model-gateway/proto/triton"
 )
@@ -78,8 +80,13 @@ func (f *Front) question(method string, q question) grpc.MethodHandler {
 		c := f.newCall(ctx, inference.KServe)
 		c.Kind, c.Method = q.kind, "/"+kserveName+"/"+method
 		request := q.request()
-		if err := decode(request); err != nil {
+		if err := decode(&c.Request); err != nil {
 			return nil, f.refuse(ctx, c, f.readFault(err))
+		}
+		err := wire.Codec{}.Unmarshal(c.Request.Buf, request)
+		c.Request.Free()
+		if err != nil {
+			return nil, f.refuse(ctx, c, fault.Wrap(fault.InvalidArgument, err, "malformed %s: %v", request.ProtoReflect().Descriptor().Name(), err))
 		}
 		answer, err := f.opts.Control.Do(ctx, c, method, request)
 		sendHeader(ctx, c)

@@ -84,9 +84,10 @@ func (t *talk) run(ctx context.Context) (err error) {
 		c.Start = time.Now()
 		sending, answering = sending.Next(), answering.Next()
 		c.Turn = sending
+		mine := answering // of this message; answering moves on
 		t.under.Go(func() {
 			defer func() { <-t.room }()
-			t.answer(ctx, c, answering)
+			t.answer(ctx, c, mine)
 		})
 	}
 }
@@ -130,13 +131,13 @@ func (t *talk) answer(ctx context.Context, c *inference.Call, answering inferenc
 func (t *talk) send(answer inference.Frame) error {
 	t.writing.Lock()
 	defer t.writing.Unlock()
-	return t.stream.SendMsg(&wire.Give{Frame: &answer})
+	return t.stream.SendMsg(wire.Give{Frame: &answer})
 }
 
 // errorAnswer tells a client, inside its healthy stream, that one message failed.
 func errorAnswer(c *inference.Call, f *fault.Fault) inference.Frame {
 	if c.Protocol.SpeaksPredict() {
-		return wire.PredictError("ERROR: "+f.Kind.Reason()+": "+f.Msg, time.Since(c.Start))
+		return wire.PredictError(f.Kind.Reason()+": "+f.Msg, time.Since(c.Start))
 	}
 	return wire.StreamError(c.Head.ID, c.Head.Model, f.Msg)
 }

@@ -46,7 +46,7 @@ func (f *Front) unary(protocol inference.Protocol) grpc.MethodHandler {
 			c.Answer.Free()
 			return nil, toStatus(err)
 		}
-		return &wire.Give{Frame: &c.Answer}, nil
+		return wire.Give{Frame: &c.Answer}, nil
 	}
 }
 
@@ -76,7 +76,8 @@ func (f *Front) refuse(ctx context.Context, c *inference.Call, err error) error 
 	return toStatus(err)
 }
 
-// readFault turns an error of reading a message into a fault that says what to do.
+// readFault turns an error of reading a message into a fault, for metrics and logs: by now gRPC itself has
+// told the client, in its own words, which for a message over the cap name the cap.
 func (f *Front) readFault(err error) error {
 	s, ok := status.FromError(err)
 	if !ok {
