@@ -186,13 +186,23 @@ func TestContentsMayBeUnpackedAndInParts(t *testing.T) {
 	}
 }
 
+func TestATrueThatIsNotOneIsOneInRawBytes(t *testing.T) {
+	out := appendText(appendText(nil, 1, "O"), 2, "BOOL")
+	out = protowire.AppendBytes([]byte{0x2a}, protowire.AppendBytes(append(out, 0x2a), []byte{0x0a, 3, 2, 0, 1}))
+	if got := converse(t, out, inference.Tensors{}); !bytes.Equal(got.GetOutputTensor(), []byte{1, 0, 1}) {
+		t.Fatalf("got % x", got.GetOutputTensor())
+	}
+}
+
 func TestAnAnswerThatCannotBeUsedIsTheUpstreamsFault(t *testing.T) {
 	out := func(fields ...[]byte) []byte {
 		return protowire.AppendBytes([]byte{0x2a}, bytes.Join(append([][]byte{appendText(nil, 1, "O")}, fields...), nil))
 	}
 	fp32 := appendText(nil, 2, "FP32")
 	contents := func(b ...byte) []byte { return protowire.AppendBytes([]byte{0x2a}, b) }
-	large := append(appendText(nil, 2, "FP64"), contents(protowire.AppendBytes([]byte{7<<3 | 2}, make([]byte, maxTyped+8))...)...)
+	// Numbers grow to eight bytes each, texts by their length.
+	large := append(appendText(nil, 2, "INT64"), contents(protowire.AppendBytes([]byte{3<<3 | 2}, make([]byte, maxTyped/8+1))...)...)
+	largeText := append(appendText(nil, 2, "BYTES"), contents(protowire.AppendBytes([]byte{8<<3 | 2}, make([]byte, maxTyped-3))...)...)
 	for name, c := range map[string]struct {
 		b       []byte
 		tensors inference.Tensors
@@ -212,6 +222,8 @@ func TestAnAnswerThatCannotBeUsedIsTheUpstreamsFault(t *testing.T) {
 		"text contents as a number":  {out(appendText(nil, 2, "BYTES"), contents(0x40, 1)), inference.Tensors{}, "bytes_contents has wire type 0"},
 		"half contents":              {out(appendText(nil, 2, "FP16"), contents(0x32, 0)), inference.Tensors{}, `datatype "FP16" has contents that are not raw`},
 		"too large contents":         {out(large), inference.Tensors{}, "larger than 67108864 bytes"},
+		"too large a text":           {out(largeText), inference.Tensors{}, "larger than 67108864 bytes"},
+		"contents in too many parts": {out(fp32, bytes.Repeat(contents(0x32, 0), maxOutputs+1)), inference.Tensors{}, "contents in more than 1024 parts"},
 		"too many outputs":           {bytes.Repeat(out(), maxOutputs+1), inference.Tensors{}, "more than 1024 outputs"},
 		"too many raw contents":      {bytes.Repeat([]byte{0x32, 0}, maxOutputs+1), inference.Tensors{}, "more than 1024 raw_output_contents"},
 		"fewer raw contents":         {append(append(out(), out(fp32)...), 0x32, 0), inference.Tensors{}, "it has 2 outputs but only 1 raw_output_contents"},

@@ -2,6 +2,7 @@ package wire
 
 import (
 	"bytes"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -177,6 +178,29 @@ func TestTheLastEntryOfAParameterWins(t *testing.T) {
 	b = appendParam(b, "sequence_start", boolParam, 0, "")
 	h, err := PeekInfer(inference.NewFrame(b))
 	if err != nil || h.Sequence.ID != "2" || h.Sequence.Start {
+		t.Fatalf("got %+v, %v", h, err)
+	}
+}
+
+func TestTheLastKeyOfAnEntryIsItsKey(t *testing.T) {
+	value := []byte{0x12, 2, 0x10, 5}
+	short, long := appendText(nil, 1, "sequence_id"), appendText(nil, 1, strings.Repeat("k", maxKey+1))
+	for want, keys := range map[string][]byte{"5": append(long, short...), "": append(slices.Clone(short), long...)} {
+		h, err := PeekInfer(inference.NewFrame(protowire.AppendBytes([]byte{0x22}, append(keys, value...))))
+		if err != nil || h.Sequence.ID != want {
+			t.Fatalf("got %q, %v, want %q", h.Sequence.ID, err, want)
+		}
+	}
+}
+
+func TestUnknownFieldsArePassedOver(t *testing.T) {
+	unknown := []byte{0x4d, 1, 2, 3, 4, 0x51, 1, 2, 3, 4, 5, 6, 7, 8, 0x58, 0x80, 1, 0x62, 2, 'x', 'y'}
+	value := append(append([]byte{0x10, 5}, unknown...), unknown...)
+	entry := append(append(appendText(nil, 1, "sequence_id"), unknown...), protowire.AppendBytes([]byte{0x12}, value)...)
+	b := append(slices.Clone(unknown), protowire.AppendBytes([]byte{0x22}, entry)...)
+	b = append(appendText(b, 1, "m"), unknown...)
+	h, err := PeekInfer(newLedger(t).frame(b, 2))
+	if err != nil || h.Sequence.ID != "5" || h.Model != "m" {
 		t.Fatalf("got %+v, %v", h, err)
 	}
 }

@@ -266,19 +266,20 @@ func ambiguous(inputs []input) error {
 		"send metadata[\"tensor.<name>.shape\"], such as %q, for all of them but one", describe(inputs), "1,16")
 }
 
-// describe names inputs as the model declares them.
+// describe names inputs as the model declares them, the first 16 of them.
 func describe(inputs []input) string {
 	var b strings.Builder
 	for i := range inputs {
+		rest := len(inputs) - i
 		switch {
 		case i == 0:
-		case i == len(inputs)-1:
+		case rest == 1 || i == 16:
 			b.WriteString(" and ")
 		default:
 			b.WriteString(", ")
 		}
-		if i == 16 && len(inputs) > 17 {
-			fmt.Fprintf(&b, "%d more", len(inputs)-i)
+		if i == 16 && rest > 1 {
+			fmt.Fprintf(&b, "%d more", rest)
 			break
 		}
 		b.WriteString(inputs[i].String())
