@@ -56,8 +56,13 @@ func TestCompressionBothWays(t *testing.T) {
 	headLen = len(large)
 	large += raw + body[len(body)-11:]
 	for _, c := range []struct{ sent, accept, want string }{
-		{"gzip", "gzip", "gzip"}, {"deflate", "deflate", "deflate"}, {"", "deflate, gzip;q=0.5", "gzip"}, {"x-gzip", "", ""},
-		{"identity", "gzip;q=0, deflate;q=0.0", ""}, {"GZIP", "br", ""}, {"", "*", "gzip"},
+		{"gzip", "gzip", "gzip"},
+		{"deflate", "deflate", "deflate"},
+		{"", "deflate, gzip;q=0.5", "gzip"},
+		{"x-gzip", "", ""},
+		{"identity", "gzip;q=0, deflate;q=0.0", ""},
+		{"GZIP", "br", ""},
+		{"", "*", "gzip"},
 	} {
 		payload := large
 		if strings.Contains(strings.ToLower(c.sent), "gzip") {
@@ -89,8 +94,11 @@ func TestShortAnswersAreNotCompressed(t *testing.T) {
 func TestBadCompressionIsRefused(t *testing.T) {
 	good := zipped(t, "gzip", tensor("FP32", "[1]", "[1]"))
 	for _, c := range []struct{ encoding, body, says string }{
-		{"br", "x", `Content-Encoding \"br\"`}, {"gzip", "no gzip", "not valid gzip"}, {"deflate", "no zlib", "not valid deflate"},
-		{"gzip", good[:len(good)-4], "not valid gzip"}, {"gzip", good[:len(good)-8] + "12345678", "not valid gzip"},
+		{"br", "x", `Content-Encoding \"br\"`},
+		{"gzip", "no gzip", "not valid gzip"},
+		{"deflate", "no zlib", "not valid deflate"},
+		{"gzip", good[:len(good)-4], "not valid gzip"},
+		{"gzip", good[:len(good)-8] + "12345678", "not valid gzip"},
 	} {
 		wantStatus(t, send(front(Config{}), "POST", "/v2/models/m/infer", c.body, "Content-Encoding", c.encoding), 400, c.says)
 	}

@@ -178,6 +178,7 @@ func integer[T int64 | uint64](name string, v jsontext.Value, bits func(string, 
 }
 
 func signed(name string, v jsontext.Value) (int64, error) { return integer(name, v, strconv.ParseInt) }
+
 func unsigned(name string, v jsontext.Value) (uint64, error) {
 	return integer(name, v, strconv.ParseUint)
 }

@@ -2,6 +2,7 @@ package httpfront
 
 import (
 	"context"
+	"errors"
 	"net"
 	"net/http"
 	"net/netip"
@@ -21,7 +22,6 @@ type exchange struct {
 	route   *route
 	vars    map[string]string // names of the path, decoded
 	call    *inference.Call   // nil until newCall
-	head    string            // Inference-Header-Content-Length of the answer, if any
 	begun   bool              // the answer's status has been sent
 }
 
@@ -104,9 +104,12 @@ func (x *exchange) recovered() {
 	if p == nil {
 		return
 	}
-	if p == http.ErrAbortHandler || x.begun {
-		panic(http.ErrAbortHandler) // the server cuts the connection: nothing else can tell the client
+	if err, ok := p.(error); ok && errors.Is(err, http.ErrAbortHandler) {
+		panic(p)
 	}
 	x.front.Log.Error("panic while serving HTTP", "panic", p, "route", x.route.pattern, "stack", string(debug.Stack()))
+	if x.begun {
+		panic(http.ErrAbortHandler) // the server cuts the connection: nothing else can tell the client
+	}
 	x.fail(fault.New(fault.Internal, "internal error of the gateway; its log has the details"))
 }

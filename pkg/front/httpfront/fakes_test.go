@@ -170,8 +170,11 @@ func (p *pipes) dial() net.Conn {
 // serving serves f on connections in memory until stop, which waits for the end.
 func serving(f *Front) (l *pipes, stop func()) {
 	l = newPipes()
-	done := make(chan error, 1)
-	go func() { done <- f.Serve(l) }()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = f.Serve(l) // that it ends well is for the tests of Shutdown
+	}()
 	return l, func() {
 		ctx, cancel := context.WithCancel(context.Background())
 		cancel()

@@ -47,10 +47,17 @@ func TestBadTensorsDoNotReachThePipeline(t *testing.T) { // O-10, O-13, O-14
 		body string
 		head string
 	}{
-		{tensor("FP16", "[1]", "[1.0]"), ""}, {tensor("BF16", "[1]", "[1.0]"), ""},
-		{tensor("FP32", "[2]", "[1,2,3]"), ""}, {tensor("FP32", "[-1]", "[1]"), ""}, {tensor("FP32", "[1]", "[null]"), ""},
-		{tensor("FP32", "[1]", `["7"]`), ""}, {tensor("FP32", "[1]", "[1]") + "x", ""},
-		{tensor("FP32", "[1]", "[1]"), "99999"}, {tensor("FP32", "[1]", "[1]"), "-1"}, {tensor("FP32", "[1]", "[1]"), "ten"}, {"1234", "0"},
+		{tensor("FP16", "[1]", "[1.0]"), ""},
+		{tensor("BF16", "[1]", "[1.0]"), ""},
+		{tensor("FP32", "[2]", "[1,2,3]"), ""},
+		{tensor("FP32", "[-1]", "[1]"), ""},
+		{tensor("FP32", "[1]", "[null]"), ""},
+		{tensor("FP32", "[1]", `["7"]`), ""},
+		{tensor("FP32", "[1]", "[1]") + "x", ""},
+		{tensor("FP32", "[1]", "[1]"), "99999"},
+		{tensor("FP32", "[1]", "[1]"), "-1"},
+		{tensor("FP32", "[1]", "[1]"), "ten"},
+		{"1234", "0"},
 	} {
 		p := &pipeline{}
 		var headers []string

@@ -292,8 +292,8 @@ func FuzzRoundTrip(f *testing.F) {
 	f.Fuzz(func(t *testing.T, which uint8, raw []byte) {
 		dt := datatypes[names[int(which)%len(names)]]
 		var n int64
-		switch {
-		case dt.size == 0: // each byte is the length of a string of the bytes behind it
+		switch dt.size {
+		case 0: // each byte is the length of a string of the bytes behind it
 			var elements []string
 			for len(raw) > 0 {
 				size := min(int(raw[0]), len(raw)-1)

@@ -28,9 +28,8 @@ func (s *scanner) decimal() (d decimal, ok bool) {
 	if count == 0 || (b[first] == '0' && count > 1) {
 		return d, false
 	}
-	frac := i
 	if i < len(b) && b[i] == '.' {
-		frac = i + 1
+		frac := i + 1
 		if i = d.digits(b, frac); i == frac {
 			return d, false
 		}

@@ -4,10 +4,9 @@ import (
 	"fmt"
 
 	"github.com/go-json-experiment/json/jsontext"
+	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
-
-	"google.golang.org/grpc/mem"
 
 	"github.com/model-gateway/model-gateway/pkg/fault"
 	"github.com/model-gateway/model-gateway/pkg/inference"
