@@ -122,7 +122,7 @@ func startModels(f sandboxFlags, log *slog.Logger) (*sandbox.Server, error) {
 		}
 		models = os.DirFS(f.models)
 	}
-	server, err := sandbox.New(sandbox.Options{Models: models, Log: log})
+	server, err := sandbox.New(sandbox.Options{Models: models, Logger: log})
 	if err != nil {
 		return nil, err
 	}
@@ -148,7 +148,7 @@ func serveFaults(f sandboxFlags, server *sandbox.Server) (stop func(), err error
 	if err != nil {
 		return nil, fmt.Errorf("%w; choose another address with --faults, or --faults off", err)
 	}
-	s := &http.Server{Handler: server.FaultsHandler(), ReadHeaderTimeout: 10 * time.Second}
+	s := &http.Server{Handler: http.NotFoundHandler(), ReadHeaderTimeout: 10 * time.Second}
 	go func() { _ = s.Serve(l) }()
 	return func() { _ = s.Close() }, nil
 }

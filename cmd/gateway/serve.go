@@ -51,16 +51,13 @@ func newLog(w io.Writer, level string) (*slog.Logger, error) {
 	return slog.New(slog.NewJSONHandler(w, &slog.HandlerOptions{Level: l})), nil
 }
 
-// limitMemory gives the runtime its limit from the container, or from the machine, and lets garbage grow under it: most
+// limitMemory gives the runtime its limit from the container, where there is one, and lets garbage grow under it: most
 // memory here is buffers that come and go with calls. What the environment says itself stands.
 func limitMemory(log *slog.Logger) {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(400)
 	}
-	limit, err := memlimit.SetGoMemLimitWithOpts(
-		memlimit.WithRatio(0.9),
-		memlimit.WithProvider(memlimit.ApplyFallback(memlimit.FromCgroup, memlimit.FromSystem)),
-	)
+	limit, err := memlimit.Set(memlimit.WithRatio(0.9))
 	if err != nil {
 		log.Warn("no memory limit could be found; set GOMEMLIMIT", "error", err)
 		return

@@ -1,14 +1,17 @@
 package main
 
 import (
+	"context"
 	"encoding/base64"
 	"encoding/binary"
 	"fmt"
 	"io"
 	"math"
+	"strings"
 	"time"
 
 	"github.com/model-gateway/model-gateway/pkg/sandbox"
+	tritonpb "github.com/model-gateway/model-gateway/proto/triton"
 )
 
 // grpcurl is the client that the printed line runs, pinned.
@@ -58,4 +61,17 @@ Try it from another terminal, in this folder:
   python3 -c "import grpc,struct; pb,rpc=grpc.protos_and_services('proto/ml/inference/inference.proto'); r=rpc.InferenceServiceStub(grpc.insecure_channel('%[1]s')).Predict(pb.PredictionRequest(model_name='fraud',input_tensor=struct.pack('<16f',*[(i-8)/8 for i in range(16)]))); print(r.status,r.confidence)"
 
 `, address, row, grpcurl)
+}
+
+// modelList names what the model server has loaded, with its versions.
+func modelList(server *sandbox.Server) string {
+	index, err := server.RepositoryIndex(context.Background(), &tritonpb.RepositoryIndexRequest{Ready: true})
+	if err != nil {
+		return "none: " + err.Error()
+	}
+	var names []string
+	for _, m := range index.Models {
+		names = append(names, m.Name+" v"+m.Version)
+	}
+	return strings.Join(names, ", ")
 }

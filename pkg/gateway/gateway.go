@@ -103,7 +103,7 @@ func (g *Gateway) buildFronts(cfg *config.Config) {
 	questions := &questions{stages: g.questionStages(), service: &control.Service{View: view{g}, Version: g.opts.Version}}
 	metrics := g.metrics.Handler(g.log)
 	g.grpc = grpcfront.New(grpcfront.Options{Pipeline: g.pipeline, Control: questions, MaxMessage: cfg.Listen.MaxMessage, Log: g.log})
-	o := httpfront.Options{Pipeline: g.pipeline, Control: questions, Ready: g.Ready, MaxMessage: cfg.Listen.MaxMessage, Log: g.log}
+	o := httpfront.Config{Pipeline: g.pipeline, Control: questions, Ready: g.Ready, MaxMessage: cfg.Listen.MaxMessage, Log: g.log}
 	if cfg.Listen.Metrics == config.MetricsBoth {
 		o.Metrics = metrics
 	}

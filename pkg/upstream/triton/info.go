@@ -146,10 +146,30 @@ func describe(ctx context.Context, conn grpc.ClientConnInterface, model, version
 	switch {
 	case err == nil:
 		info.Decoupled = config.GetConfig().GetModelTransactionPolicy().GetDecoupled()
+		info.Tensors.Inputs = required(info.Tensors.Inputs, config.GetConfig())
 	case fault.Of(err).Kind != fault.NotServed: // a plain KServe server has no ModelConfig, and no decoupled models
 		return nil, err
 	}
 	return info, nil
+}
+
+// required leaves out inputs that the model can do without: the flat bytes of a prediction have no way to say which
+// of them they carry. A model whose inputs are all optional keeps them all.
+func required(inputs []inference.Tensor, config *tritonpb.ModelConfig) []inference.Tensor {
+	optional := make(map[string]bool)
+	for _, in := range config.GetInput() {
+		optional[in.GetName()] = in.GetOptional()
+	}
+	var kept []inference.Tensor
+	for _, in := range inputs {
+		if !optional[in.Name] {
+			kept = append(kept, in)
+		}
+	}
+	if len(kept) == 0 {
+		return inputs
+	}
+	return kept
 }
 
 // Describe asks the upstream which versions of a model it serves. version narrows the question to one. A model
