@@ -380,9 +380,6 @@ func (r *request) sizeFits(req *tritonpb.ModelInferRequest, t *repository.Tensor
 func (r *request) stringsFit(req *tritonpb.ModelInferRequest, t *repository.Tensor) error {
 	want, n := r.elements(t), int64(0)
 	for rest := t.Data; len(rest) > 0; n++ {
-		if n == want {
-			return invalidFor(req.Id, "unexpected number of string elements %d for inference input '%s' for model '%s', expecting %d", n+1, t.Name, req.ModelName, want)
-		}
 		if len(rest) < 4 {
 			return invalidFor(req.Id, "incomplete string length indicator for inference input '%s' for model '%s', expecting 4 bytes but only %d bytes available. Please make sure the string length indicator is in one buffer.", t.Name, req.ModelName, len(rest))
 		}
@@ -391,7 +388,9 @@ func (r *request) stringsFit(req *tritonpb.ModelInferRequest, t *repository.Tens
 		if length > int64(len(rest)) {
 			return invalid("incomplete string data for inference input '%s', expecting string of length %d but only %d bytes available", t.Name, length, len(rest))
 		}
-		rest = rest[length:]
+		if rest = rest[length:]; n == want {
+			return invalidFor(req.Id, "unexpected number of string elements %d for inference input '%s' for model '%s', expecting %d", n+1, t.Name, req.ModelName, want)
+		}
 	}
 	if n != want {
 		return invalidFor(req.Id, "expected %d string elements for inference input '%s' for model '%s', got %d", want, t.Name, req.ModelName, n)

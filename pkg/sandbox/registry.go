@@ -154,7 +154,7 @@ func (r *registry) load(ctx context.Context, name string, o repository.Override)
 	e := r.entry(name)
 	e.loading.Lock()
 	defer e.loading.Unlock()
-	if o.Config == "" && e.disk == disk && r.serves(e) {
+	if o.Config == "" && len(o.Files) == 0 && e.disk == disk && r.serves(e) {
 		return nil // nothing has changed
 	}
 	m, err := r.repo.Load(name, o)

@@ -97,6 +97,7 @@ func (s *Server) newGRPC() *grpc.Server {
 		grpc.MaxRecvMsgSize(math.MaxInt32), grpc.MaxSendMsgSize(math.MaxInt32),
 		grpc.MaxHeaderListSize(1<<20), // larger than what is allowed, so that headers that are too large are answered in the server's words
 		grpc.InTapHandle(refuseHeaders),
+		grpc.ForceServerCodecV2(newCodec()),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: minPing, PermitWithoutStream: s.options.MinPing != 0}),
 		grpc.UnknownServiceHandler(func(any, grpc.ServerStream) error { return status.Error(codes.Unimplemented, "") }),
 		grpc.ChainUnaryInterceptor(s.aroundUnary), grpc.ChainStreamInterceptor(s.aroundStream),
@@ -108,30 +109,6 @@ func (s *Server) newGRPC() *grpc.Server {
 	health.Streams = nil // a real server has no Watch
 	g.RegisterService(&health, s)
 	return g
-}
-
-// tolerant lets a message that cannot be parsed fail in the real server's words.
-func tolerant(desc grpc.ServiceDesc) grpc.ServiceDesc {
-	methods := make([]grpc.MethodDesc, len(desc.Methods))
-	for i, m := range desc.Methods {
-		methods[i] = grpc.MethodDesc{MethodName: m.MethodName, Handler: func(srv any, ctx context.Context, dec func(any) error, interceptor grpc.UnaryServerInterceptor) (any, error) {
-			return m.Handler(srv, ctx, func(v any) error {
-				if err := dec(v); err != nil {
-					return unparsable(err)
-				}
-				return nil
-			}, interceptor)
-		}}
-	}
-	desc.Methods = methods
-	return desc
-}
-
-func unparsable(err error) error {
-	if status.Code(err) == codes.Internal && strings.Contains(err.Error(), "unmarshal") {
-		return status.Error(codes.Internal, "Unable to parse request")
-	}
-	return err
 }
 
 func refuseHeaders(ctx context.Context, info *tap.Info) (context.Context, error) {

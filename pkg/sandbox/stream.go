@@ -70,15 +70,15 @@ func (st *stream) write(cancel context.CancelFunc) error {
 
 func (st *stream) read() error {
 	for {
-		req, err := st.grpc.Recv()
-		if errors.Is(err, io.EOF) {
+		req := &tritonpb.ModelInferRequest{}
+		msg := &message{to: req}
+		if err := st.grpc.RecvMsg(msg); errors.Is(err, io.EOF) {
 			return nil
-		}
-		if err != nil {
-			if unparsable(err) != err {
-				return nil // a real server ends the stream without a word
-			}
+		} else if err != nil {
 			return err
+		}
+		if msg.err != nil {
+			return nil // a real server ends the stream without a word
 		}
 		select {
 		case st.room <- struct{}{}:

@@ -71,12 +71,12 @@ func (s *sequences) Submit(j *Job) *repository.Error {
 	bad := func(format string, args ...any) *repository.Error {
 		return &repository.Error{Code: codes.InvalidArgument, Msg: fmt.Sprintf(format, args...)}
 	}
+	if j.Rows != 1 {
+		return bad("inference request to model '%s' must specify batch-size 1 due to requirements of sequence batcher", s.config.Name)
+	}
 	id := j.Sequence.ID
 	if id == nil || id == int64(0) || id == "" {
 		return bad("inference request to model '%s' must specify a non-zero or non-empty correlation ID", s.config.Name)
-	}
-	if j.Rows != 1 {
-		return bad("inference request to model '%s' must specify batch-size 1 due to requirements of sequence batcher", s.config.Name)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
