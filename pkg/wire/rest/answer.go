@@ -25,7 +25,7 @@ func Answer(f inference.Frame, w Wanted) (body []byte, headLen int, err error) {
 	if err != nil {
 		return nil, 0, err
 	}
-	if raw, err = alignRaw(msg, raw); err != nil {
+	if raw, err = alignRaw(msg, raw, w); err != nil {
 		return nil, 0, err
 	}
 	b := append(make([]byte, 0, f.Len()+512), '{')
@@ -45,7 +45,7 @@ func Answer(f inference.Frame, w Wanted) (body []byte, headLen int, err error) {
 			b = append(b, ',')
 		}
 		var binary bool
-		if b, binary, err = appendOutput(b, out, raw[i], w.binary(out.Name)); err != nil {
+		if b, binary, err = appendOutput(b, out, raw[i], w); err != nil {
 			return nil, 0, err
 		}
 		if binary {
@@ -109,15 +109,15 @@ func brokenOutput(out *tritonpb.ModelInferResponse_InferOutputTensor, format str
 	return f
 }
 
-// shared reports whether an output has been left in shared memory.
-func shared(out *tritonpb.ModelInferResponse_InferOutputTensor) bool {
-	_, ok := out.Parameters["shared_memory_region"]
-	return ok
+// shared reports whether an output has been left in shared memory. The answer of a server need not say so.
+func (w Wanted) shared(out *tritonpb.ModelInferResponse_InferOutputTensor) bool {
+	_, ok := out.Parameters[region]
+	return ok || w.Shared[out.Name]
 }
 
 // alignRaw gives each output its raw bytes: the entry of the same place, or, where outputs in shared memory or with
 // typed contents take none, the next one. Typed contents are made raw.
-func alignRaw(msg *tritonpb.ModelInferResponse, raw [][]byte) ([][]byte, error) {
+func alignRaw(msg *tritonpb.ModelInferResponse, raw [][]byte, w Wanted) ([][]byte, error) {
 	aligned := make([][]byte, len(msg.Outputs))
 	everyOne, next := len(raw) == len(msg.Outputs), 0
 	for i, out := range msg.Outputs {
@@ -125,7 +125,7 @@ func alignRaw(msg *tritonpb.ModelInferResponse, raw [][]byte) ([][]byte, error) 
 		case everyOne && out.Contents == nil:
 			aligned[i] = raw[i]
 			next++
-		case shared(out):
+		case w.shared(out):
 			next += b2i(everyOne)
 		case out.Contents != nil:
 			var err error
@@ -154,12 +154,14 @@ func b2i(b bool) int {
 }
 
 // appendOutput renders one output, and reports whether its bytes go behind the JSON.
-func appendOutput(b []byte, out *tritonpb.ModelInferResponse_InferOutputTensor, raw []byte, binary bool) ([]byte, bool, error) {
+func appendOutput(b []byte, out *tritonpb.ModelInferResponse_InferOutputTensor, raw []byte, w Wanted) ([]byte, bool, error) {
 	b = appendText(append(b, `{"name":`...), out.Name)
 	b = appendText(append(b, `,"datatype":`...), out.Datatype)
 	b = append(append(b, `,"shape":`...), shapeText(out.Shape)...)
-	if shared(out) {
-		b = appendParameters(append(b, `,"parameters":`...), out.Parameters, -1)
+	if w.shared(out) {
+		if len(out.Parameters) > 0 {
+			b = appendParameters(append(b, `,"parameters":`...), out.Parameters, -1)
+		}
 		return append(b, '}'), false, nil
 	}
 	dt, ok := datatypes[out.Datatype]
@@ -175,7 +177,7 @@ func appendOutput(b []byte, out *tritonpb.ModelInferResponse_InferOutputTensor, 
 			return nil, false, brokenOutput(out, "of shape %s does not hold so many BYTES elements", shapeText(out.Shape))
 		}
 	}
-	if binary {
+	if w.binary(out.Name) {
 		b = appendParameters(append(b, `,"parameters":`...), out.Parameters, len(raw))
 		return append(b, '}'), true, nil
 	}

@@ -210,6 +210,21 @@ func TestOutputsInSharedMemoryHaveNoData(t *testing.T) {
 	m := &tritonpb.ModelInferResponse{ModelName: "m", Outputs: []*tritonpb.ModelInferResponse_InferOutputTensor{
 		{Name: "S", Datatype: "FP32", Shape: []int64{2}, Parameters: region}, {Name: "Y", Datatype: "UINT8", Shape: []int64{1}},
 	}}
+	t.Run("as Triton answers", func(t *testing.T) {
+		body := `{"inputs":[{"name":"X","shape":[1],"datatype":"UINT8","data":[9]}],"outputs":[{"name":"S","parameters":{"shared_memory_region":"r","shared_memory_byte_size":8}},{"name":"Y"}]}`
+		in, w := read(t, body, -1)
+		if in.Outputs[0].Parameters["shared_memory_region"].GetStringParam() != "r" {
+			t.Errorf("outputs %v", in.Outputs)
+		}
+		m := &tritonpb.ModelInferResponse{ModelName: "m", RawOutputContents: [][]byte{nil, {9}}, Outputs: []*tritonpb.ModelInferResponse_InferOutputTensor{
+			{Name: "S", Datatype: "FP32", Shape: []int64{2}}, {Name: "Y", Datatype: "UINT8", Shape: []int64{1}},
+		}}
+		got, _, err := Answer(frame(t, m), w)
+		want := `{"model_name":"m","model_version":"","outputs":[{"name":"S","datatype":"FP32","shape":[2]},{"name":"Y","datatype":"UINT8","shape":[1],"data":[9]}]}`
+		if err != nil || string(got) != want {
+			t.Errorf("%s, %v\nwant %s", got, err, want)
+		}
+	})
 	for _, raw := range [][][]byte{{{9}}, {nil, {9}}} { // servers differ in whether the region takes an entry
 		m.RawOutputContents = raw
 		body, _, err := Answer(frame(t, m), Wanted{})

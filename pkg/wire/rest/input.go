@@ -151,7 +151,7 @@ func (r *request) tensor(in *input) error {
 	if err != nil {
 		return err
 	}
-	_, shared := in.Parameters["shared_memory_region"]
+	_, shared := in.Parameters[region]
 	switch {
 	case shared && (in.hasData || in.hasSize):
 		return badTensor("%s: shared_memory_region and data or binary_data_size exclude each other", in.where)

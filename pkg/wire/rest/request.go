@@ -16,6 +16,7 @@ import (
 const (
 	requestRawField = 7 // ModelInferRequest.raw_input_contents
 	inlineRaw       = 4 << 10
+	region          = "shared_memory_region" // the parameter of tensors whose bytes do not travel
 )
 
 // Request makes a ModelInferRequest of the body of POST /v2/models/{model}[/versions/{version}]/infer.
@@ -157,6 +158,12 @@ func (r *request) output() error {
 			r.wanted.Outputs = make(map[string]bool)
 		}
 		r.wanted.Outputs[out.Name] = binary
+	}
+	if _, ok := out.Parameters[region]; ok {
+		if r.wanted.Shared == nil {
+			r.wanted.Shared = make(map[string]bool)
+		}
+		r.wanted.Shared[out.Name] = true
 	}
 	r.msg.Outputs = append(r.msg.Outputs, out)
 	return nil

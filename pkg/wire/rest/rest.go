@@ -30,6 +30,7 @@ const HeadLength = "Inference-Header-Content-Length"
 type Wanted struct {
 	Binary  bool            // form of outputs that Outputs does not name
 	Outputs map[string]bool // by output name: raw bytes, else JSON
+	Shared  map[string]bool // outputs that were asked for in shared memory: their bytes do not travel
 }
 
 // binary reports whether the output goes back as raw bytes.
