@@ -1,0 +1,206 @@
+package health
+
+import (
+	"container/heap"
+	"context"
+	"sync/atomic"
+	"time"
+
+	"github.com/model-gateway/model-gateway/pkg/fault"
+	"github.com/model-gateway/model-gateway/pkg/inference"
+	"github.com/model-gateway/model-gateway/proto/triton"
+)
+
+// endpoint is what is known of one address. Its fields are guarded by the table's lock.
+type endpoint struct {
+	p      *Prober
+	name   string
+	client atomic.Pointer[tritonpb.GRPCInferenceServiceClient]
+	ctx    context.Context
+	stop   context.CancelFunc
+
+	live      inference.Readiness // of the server itself
+	good, bad int                 // answers to ServerLive in a row
+	indexed   bool                // its index has been read since it came up
+	models    map[string]map[string]*entry
+	queue     queue // of wanted entries that are not being probed
+
+	askLife   chan struct{} // ask now
+	readIndex chan struct{}
+	newDue    chan struct{} // the front of the queue may have changed
+}
+
+func newEndpoint(p *Prober, name string) *endpoint {
+	e := &endpoint{
+		p: p, name: name, models: make(map[string]map[string]*entry),
+		askLife: make(chan struct{}, 1), readIndex: make(chan struct{}, 1), newDue: make(chan struct{}, 1),
+	}
+	e.ctx, e.stop = context.WithCancel(p.ctx)
+	return e
+}
+
+func (e *endpoint) server() tritonpb.GRPCInferenceServiceClient { return *e.client.Load() }
+
+// entry gives the entry of k, and makes it.
+func (e *endpoint) entry(k key) *entry {
+	versions := e.models[k.model]
+	if versions == nil {
+		versions = make(map[string]*entry, 1)
+		e.models[k.model] = versions
+	}
+	n := versions[k.version]
+	if n == nil {
+		n = &entry{key: k, place: -1}
+		versions[k.version] = n
+	}
+	return n
+}
+
+func (e *endpoint) drop(n *entry) {
+	versions := e.models[n.model]
+	delete(versions, n.version)
+	if len(versions) == 0 {
+		delete(e.models, n.model)
+	}
+	e.p.changed[n.model] = struct{}{}
+}
+
+// want has k probed from now on.
+func (e *endpoint) want(k key, now time.Time) {
+	n := e.entry(k)
+	if n.wanted {
+		return
+	}
+	n.wanted = true
+	if !n.probing {
+		n.due = now
+		heap.Push(&e.queue, n)
+		wake(e.newDue)
+	}
+}
+
+// unwant has k probed no longer; the index decides what is known of it.
+func (e *endpoint) unwant(k key) {
+	n := e.models[k.model][k.version]
+	if n == nil {
+		return
+	}
+	n.wanted, n.probed = false, time.Time{}
+	if n.place >= 0 {
+		heap.Remove(&e.queue, n.place)
+	}
+	if !n.listed {
+		e.drop(n)
+		e.p.signal()
+	}
+}
+
+// hurry makes an entry due now.
+func (e *endpoint) hurry(n *entry) {
+	if now := time.Now(); n.place >= 0 && now.Before(n.due) {
+		n.due = now
+		heap.Fix(&e.queue, n.place)
+		wake(e.newDue)
+	}
+}
+
+// setState notes a change.
+func (e *endpoint) setState(n *entry, s inference.Readiness) {
+	if n.state == s {
+		return
+	}
+	n.state = s
+	e.p.changed[n.model] = struct{}{}
+	e.p.signal()
+}
+
+// liveLoop asks whether the server lives, start to start every Options.Every.
+func (e *endpoint) liveLoop() {
+	for {
+		begin := time.Now()
+		ctx, cancel := context.WithTimeout(e.ctx, e.p.opts.Timeout)
+		answer, err := e.server().ServerLive(ctx, &tritonpb.ServerLiveRequest{})
+		cancel()
+		if e.ctx.Err() != nil {
+			return
+		}
+		wait := e.lived(answer.GetLive(), err)
+		if !sleep(e.ctx, wait-time.Since(begin), e.askLife) {
+			return
+		}
+	}
+}
+
+// lived takes an answer to ServerLive and says when to ask next.
+func (e *endpoint) lived(live bool, err error) time.Duration {
+	o := e.p.opts
+	e.p.mu.Lock()
+	defer e.p.mu.Unlock()
+	good, refused := live, false
+	if err != nil {
+		switch fault.Of(err).Kind {
+		case fault.UpstreamUnavailable, fault.Draining:
+			refused = true
+		case fault.EndpointLost, fault.UpstreamTimeout, fault.Deadline, fault.Cancelled:
+		default:
+			good = true // whatever it says, it answers
+		}
+	}
+	if good {
+		e.good, e.bad = e.good+1, 0
+		if e.live == inference.Unknown || (e.live == inference.NotReady && e.good >= o.UpAfter) {
+			e.setLive(inference.Ready)
+		}
+		if e.live == inference.NotReady {
+			return o.Confirm
+		}
+		return o.Every
+	}
+	e.good, e.bad = 0, e.bad+1
+	if refused || e.bad >= o.DownAfter {
+		e.setLive(inference.NotReady)
+	}
+	if err != nil && fault.Of(err).Kind == fault.EndpointLost && e.bad < o.DownAfter {
+		return 0 // the connection broke under the question: a new one tells
+	}
+	return o.Every
+}
+
+// setLive notes that the endpoint went out or came back. When it goes out, all that was known of its models is void:
+// what comes back may be a new process that is still loading them.
+func (e *endpoint) setLive(live inference.Readiness) {
+	if e.live == live {
+		return
+	}
+	e.p.opts.Logger.Info("endpoint", "endpoint", e.name, "state", live.String())
+	e.live = live
+	e.p.allChanged = true
+	if live == inference.NotReady {
+		e.indexed = false
+		for _, versions := range e.models {
+			for _, n := range versions {
+				n.state, n.probed, n.good, n.bad = inference.NotReady, time.Time{}, 0, 0
+			}
+		}
+	} else {
+		wake(e.readIndex)
+		for _, n := range e.queue { // all alike, so that the heap stays one
+			n.due = time.Time{}
+		}
+		wake(e.newDue)
+	}
+	e.p.signal()
+}
+
+// sleep waits for d, or less when woken; false when ctx has ended.
+func sleep(ctx context.Context, d time.Duration, woken <-chan struct{}) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-woken:
+	case <-ctx.Done():
+		return false
+	}
+	return true
+}
