@@ -108,7 +108,7 @@ def suite(flavour, tally, extra=()):
         results = RESULTS / f"{flavour}.json"
         results.unlink(missing_ok=True)
         env = {
-            **os.environ, "GATEWAY": data, "ALIASED": aliased, "FLAVOUR": flavour, "RESULTS": str(results),
+            **os.environ, "GATEWAY": data, "ALIASED": aliased, "FLAVOUR": flavour, "RESULTS": str(results), "GATEWAY_BINARY": str(GATEWAY),
             "PYTHONDONTWRITEBYTECODE": "1", "TRITON": triton,
         }  # fmt: skip
         argv = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--tb=short", *extra, ROOT / "rig/e2e"]

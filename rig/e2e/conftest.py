@@ -4,6 +4,7 @@ GATEWAY    host:port of the gateway's data port
 GATEWAY_HTTP  the same for HTTP, where it differs (a bare Triton: then what only a gateway does fails)
 ALIASED    host:port of a second gateway before the same models, configured by rig/aliases.yaml
 FLAVOUR    real | embedded: which model server stands behind; names the file of results
+GATEWAY_BINARY  a gateway that tests may start themselves; without it those are skipped
 RESULTS    where to write numbers, codes and reasons of every case as JSON; without it nothing is written
 """
 
@@ -13,7 +14,9 @@ import pathlib
 import subprocess
 import sys
 import tempfile
+import time
 
+import grpc
 import numpy as np
 import pytest
 
@@ -77,6 +80,21 @@ def aliased(predict_pb2):
     c = calls.Client(os.environ["ALIASED"], predict_pb2)
     yield c
     c.close()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def pinging(address):
+    """(channel, when it was idle, states it went through): a connection that pings every 10 s while nothing is under way."""
+    channel = grpc.insecure_channel(
+        address,
+        [("grpc.keepalive_time_ms", 10_000), ("grpc.keepalive_permit_without_calls", 1), ("grpc.http2.max_pings_without_data", 0),
+         ("grpc.http2.min_time_between_pings_ms", 10_000), ("grpc.use_local_subchannel_pool", 1)],
+    )  # fmt: skip
+    states = []
+    channel.subscribe(lambda state: states.append(state.name), try_to_connect=True)
+    grpc.channel_ready_future(channel).result(10)
+    yield channel, time.monotonic(), states
+    channel.close()
 
 
 class Record:
