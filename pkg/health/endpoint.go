@@ -173,16 +173,18 @@ func (e *endpoint) setLive(live inference.Readiness) {
 		return
 	}
 	e.p.opts.Logger.Info("endpoint", "endpoint", e.name, "state", live.String())
+	before := e.live
 	e.live = live
 	e.p.allChanged = true
-	if live == inference.NotReady {
+	switch {
+	case live == inference.NotReady:
 		e.indexed = false
 		for _, versions := range e.models {
 			for _, n := range versions {
 				n.state, n.probed, n.good, n.bad = inference.NotReady, time.Time{}, 0, 0
 			}
 		}
-	} else {
+	case before == inference.NotReady:
 		wake(e.readIndex)
 		for _, n := range e.queue { // all alike, so that the heap stays one
 			n.due = time.Time{}
