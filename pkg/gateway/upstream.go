@@ -7,7 +7,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/model-gateway/model-gateway/pkg/config"
-	// health
+	"github.com/model-gateway/model-gateway/pkg/health"
 	"github.com/model-gateway/model-gateway/pkg/inference"
 	"github.com/model-gateway/model-gateway/pkg/stage/inject"
 	"github.com/model-gateway/model-gateway/pkg/telemetry"
@@ -22,7 +22,7 @@ type upstream struct {
 
 func newUpstream(declared config.Upstream, maxMessage int, o Options) (*upstream, error) {
 	opts := upstreamOptions(declared, maxMessage, o)
-	// opts.Health = health.New(health.Options{Logger: o.Log.With("upstream", declared.Name)})
+	opts.Health = health.New(health.Options{Logger: o.Log.With("upstream", declared.Name)})
 	t, err := triton.New(opts)
 	if err != nil {
 		return nil, err
