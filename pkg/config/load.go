@@ -11,6 +11,10 @@ import (
 
 // Load reads and compiles the file at path, or, when path is "", what the environment alone says. env looks up
 // an environment variable, as os.Getenv does; nil is an empty environment. The error is Errors.
+//
+// Where both say something, the environment wins for listen.* and state_dir, which are about this one process, and the
+// file wins for all else: TRITON_GRPC_HOST and GATEWAY_UPSTREAMS count only where the file declares no upstreams, and a
+// Note says so where they do not count. What is overruled is checked all the same.
 func Load(path string, env func(string) string) (*Config, error) {
 	var source []byte
 	if path != "" {

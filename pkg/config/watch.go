@@ -77,8 +77,9 @@ func (w *Watcher) Run(ctx context.Context) {
 			return
 		case <-events:
 			wait()
-		case <-problems:
-			wait() // events were lost: look for ourselves
+		case err := <-problems:
+			w.log.Debug("changes of the configuration's folder may have been missed; the file is looked at instead", "error", err)
+			wait()
 		case <-look.C:
 			if f.touched() {
 				wait()

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -208,7 +207,7 @@ func TestReloadAppliesEvenWhatHasNotChanged(t *testing.T) {
 			return nil
 		}
 		return refuse
-	}, slog.New(slog.NewTextHandler(io.Discard, nil)))
+	}, slog.New(slog.DiscardHandler))
 	if err := w.Reload(); err != nil || calls.Load() != 1 {
 		t.Errorf("%v after %d calls", err, calls.Load())
 	}
