@@ -99,6 +99,7 @@ func serve(ctx context.Context, path string, log *slog.Logger) error {
 			keep(next, log)
 			return nil
 		}, log)
+		watcher.Seen(cfg.Hash)
 		watching, stop := context.WithCancel(ctx)
 		defer stop()
 		go watcher.Run(watching)

@@ -192,8 +192,8 @@ func (s *Snapshot) own(what ownedName, by string) {
 	}
 }
 
-// Ready reports whether any route can serve now, or whether names may pass through to an upstream that answers.
-func (s *Snapshot) Ready(upstreamUp func(name string) bool) bool {
+// Ready reports whether any route can serve now, or whether names may pass through to an upstream that serves any.
+func (s *Snapshot) Ready(serves func(upstream string) bool) bool {
 	for _, m := range s.models {
 		if t := m.Stable; t != nil && t.Pool.Ready() {
 			return true
@@ -204,8 +204,5 @@ func (s *Snapshot) Ready(upstreamUp func(name string) bool) bool {
 			}
 		}
 	}
-	if !s.Config.Passthrough && len(s.models) > 0 {
-		return false
-	}
-	return slices.ContainsFunc(s.sources, func(u Source) bool { return upstreamUp(u.Name()) })
+	return s.Config.Passthrough && slices.ContainsFunc(s.sources, func(u Source) bool { return serves(u.Name()) })
 }

@@ -53,7 +53,15 @@ func (s *Service) modelReady(ctx context.Context, r *tritonpb.ModelReadyRequest)
 		}
 		return &tritonpb.ModelReadyResponse{}, nil
 	}
-	return &tritonpb.ModelReadyResponse{Ready: t.Pool.Ready()}, nil
+	ready := t.Pool.Ready()
+	if !ready { // nobody may have looked yet
+		_ = s.askTarget(ctx, t, func(ctx context.Context, client tritonpb.GRPCInferenceServiceClient) error {
+			answer, err := client.ModelReady(ctx, &tritonpb.ModelReadyRequest{Name: t.Model, Version: t.Version})
+			ready = answer.GetReady()
+			return err
+		})
+	}
+	return &tritonpb.ModelReadyResponse{Ready: ready}, nil
 }
 
 func (s *Service) modelMetadata(ctx context.Context, r *tritonpb.ModelMetadataRequest) (*tritonpb.ModelMetadataResponse, error) {
@@ -96,7 +104,7 @@ func (s *Service) modelConfig(ctx context.Context, r *tritonpb.ModelConfigReques
 func (s *Service) askTarget(ctx context.Context, t *inference.Target, ask func(ctx context.Context, client tritonpb.GRPCInferenceServiceClient) error) error {
 	for _, up := range s.View.Upstreams() {
 		if up.Name() == t.Upstream {
-			return up.Any(ctx, t.Model, t.Version, func(ctx context.Context, _ string, conn grpc.ClientConnInterface) error {
+			return up.Any(ctx, func(ctx context.Context, _ string, conn grpc.ClientConnInterface) error {
 				return ask(ctx, tritonpb.NewGRPCInferenceServiceClient(conn))
 			})
 		}

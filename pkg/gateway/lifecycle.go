@@ -109,7 +109,7 @@ func (g *Gateway) becomeReady(ctx context.Context) {
 	late := time.NewTimer(readyAfter)
 	defer late.Stop()
 	for {
-		if g.catalog.Snapshot().Ready(g.upstreamUp) {
+		if g.catalog.Snapshot().Ready(g.upstreamServes) {
 			break
 		}
 		select {
@@ -129,9 +129,9 @@ func (g *Gateway) becomeReady(ctx context.Context) {
 	g.log.Info("ready")
 }
 
-func (g *Gateway) upstreamUp(name string) bool {
+func (g *Gateway) upstreamServes(name string) bool {
 	u := (*g.upstreams.Load())[name]
-	return u != nil && u.up()
+	return u != nil && u.serving()
 }
 
 func addr(l net.Listener) string {

@@ -17,17 +17,19 @@ import (
 // upstream is an upstream as catalog, control and the rest of the gateway see it.
 type upstream struct {
 	*triton.Upstream
-	trace atomic.Uint32 // inject.TraceParent
+	prober *health.Prober
+	trace  atomic.Uint32 // inject.TraceParent
 }
 
 func newUpstream(declared config.Upstream, maxMessage int, o Options) (*upstream, error) {
 	opts := upstreamOptions(declared, maxMessage, o)
-	opts.Health = health.New(health.Options{Logger: o.Log.With("upstream", declared.Name)})
+	prober := health.New(health.Options{Logger: o.Log.With("upstream", declared.Name)})
+	opts.Health = prober
 	t, err := triton.New(opts)
 	if err != nil {
 		return nil, err
 	}
-	return &upstream{Upstream: t}, nil
+	return &upstream{Upstream: t, prober: prober}, nil
 }
 
 func upstreamOptions(declared config.Upstream, maxMessage int, o Options) triton.Options {
@@ -77,15 +79,8 @@ func (u *upstream) Any(ctx context.Context, ask func(ctx context.Context, endpoi
 	return triton.Classify(ctx, u.Upstream.Any(ctx, func(endpoint string, conn grpc.ClientConnInterface) error { return ask(ctx, endpoint, conn) }))
 }
 
-// up reports whether any endpoint has answered.
-func (u *upstream) up() bool {
-	for _, e := range u.Endpoints() {
-		if u.Up(e) {
-			return true
-		}
-	}
-	return false
-}
+// serving reports whether any model is known to be ready.
+func (u *upstream) serving() bool { return u.prober.Serving() }
 
 func (u *upstream) states() []telemetry.EndpointState {
 	var states []telemetry.EndpointState

@@ -263,12 +263,31 @@ func (p *Prober) State(endpoint, model, version string) inference.Readiness {
 	return inference.Unknown
 }
 
-// Up reports whether the endpoint answers, as far as is known.
+// Up reports whether the endpoint has answered and still does.
 func (p *Prober) Up(endpoint string) bool {
 	p.mu.RLock()
 	defer p.mu.RUnlock()
 	e := p.endpoints[endpoint]
-	return e != nil && e.live != inference.NotReady
+	return e != nil && e.live == inference.Ready
+}
+
+// Serving reports whether any endpoint that answers is known to serve any model.
+func (p *Prober) Serving() bool {
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	for _, e := range p.endpoints {
+		if e.live != inference.Ready {
+			continue
+		}
+		for _, versions := range e.models {
+			for _, entry := range versions {
+				if entry.state == inference.Ready {
+					return true
+				}
+			}
+		}
+	}
+	return false
 }
 
 // Listed reports whether any endpoint lists the model in its repository.

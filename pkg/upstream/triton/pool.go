@@ -73,11 +73,9 @@ func (p *pool) Pick(c *inference.Call, not []inference.Endpoint) (inference.Endp
 	return lessBusy(seats), nil
 }
 
-// Ready reports whether an endpoint is known to serve the version, or may well do so.
-func (p *pool) Ready() bool {
-	ch := p.current()
-	return len(ch.ready)+len(ch.maybe) > 0
-}
+// Ready reports whether an endpoint is known to serve the version. A pool that is not Ready may have an endpoint to Pick
+// all the same, if nobody has asked yet.
+func (p *pool) Ready() bool { return len(p.current().ready) > 0 }
 
 func lessBusy(seats []*seat) *seat {
 	n := len(seats)
