@@ -54,12 +54,12 @@ func (c *conns) listener(inner net.Listener) (net.Listener, error) {
 func (l *listener) Accept() (net.Conn, error) {
 	for {
 		l.mu.Lock()
-		inner, up, closed := l.inner, l.up, l.closed
+		up := l.up
 		l.mu.Unlock()
-		if closed {
-			return nil, net.ErrClosed
-		}
 		<-up
+		l.mu.Lock()
+		inner := l.inner
+		l.mu.Unlock()
 		raw, err := inner.Accept()
 		if err == nil {
 			if c := l.conns.add(raw); c != nil {
@@ -89,8 +89,8 @@ func (l *listener) isDown() bool {
 func (l *listener) shut() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.closed || l.isDown() {
-		return
+	if l.closed || l.isDown() || l.network != "tcp" {
+		return // what cannot be opened again stays open, and whoever connects is thrown out
 	}
 	l.up = make(chan struct{})
 	_ = l.inner.Close()
@@ -211,6 +211,10 @@ type conn struct {
 	conns *conns
 	once  sync.Once
 	gone  chan struct{}
+
+	mu     sync.Mutex
+	cut    bool // the connection breaks after budget more bytes
+	budget int
 }
 
 // connAddr is how a handler finds the connection of its caller.
@@ -246,7 +250,23 @@ func (n *conn) Read(b []byte) (int, error) {
 // Write implements net.Conn.
 func (n *conn) Write(b []byte) (int, error) {
 	n.thaw()
-	return n.Conn.Write(b)
+	n.mu.Lock()
+	cut, left := n.cut, n.budget
+	n.budget -= len(b)
+	n.mu.Unlock()
+	if !cut || len(b) <= left {
+		return n.Conn.Write(b)
+	}
+	k, _ := n.Conn.Write(b[:max(left, 0)])
+	_ = n.Close() // no reset: what was written shall arrive
+	return k, net.ErrClosed
+}
+
+// cutAfter breaks the connection after so many more bytes were written.
+func (n *conn) cutAfter(bytes int) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.cut, n.budget = true, bytes
 }
 
 // Close implements net.Conn.

@@ -35,11 +35,12 @@ const (
 	NotReady    FaultKind = "not_ready"    // ModelReady is false and requests are refused as for a version that loads
 	Drop        FaultKind = "drop"         // closes the caller's connection before any answer
 	DropHeaders FaultKind = "drop_headers" // closes it after the headers of an answer
+	Cut         FaultKind = "cut"          // closes it after Bytes more bytes, in the middle of an answer
 	SlowLoad    FaultKind = "slow_load"    // loads take Delay
 	FailLoad    FaultKind = "fail_load"    // loads fail with Message
 )
 
-var faultKinds = []FaultKind{Down, Freeze, Stopping, Slow, Hang, Fail, QueueFull, NotReady, Drop, DropHeaders, SlowLoad, FailLoad}
+var faultKinds = []FaultKind{Down, Freeze, Stopping, Slow, Hang, Fail, QueueFull, NotReady, Drop, DropHeaders, Cut, SlowLoad, FailLoad}
 
 // Fault is one thing that goes wrong until it is cleared.
 type Fault struct {
@@ -50,6 +51,7 @@ type Fault struct {
 	Delay   time.Duration `json:"-"`
 	Code    codes.Code    `json:"-"`
 	Message string        `json:"message,omitempty"`
+	Bytes   int           `json:"bytes,omitempty"` // for Cut
 	// Times ends the fault after so many calls; 0 keeps it until it is cleared.
 	Times int `json:"times,omitempty"`
 	// Every lets it hit only each n-th call; 0 and 1 hit all.
@@ -86,8 +88,8 @@ func (f Fault) check() error {
 		return fmt.Errorf("delay: %s needs one, such as 200ms", f.Kind)
 	case f.Kind == Fail && f.Code == codes.OK:
 		return errors.New("code: fail needs a gRPC code other than OK, such as INTERNAL")
-	case f.Times < 0 || f.Every < 0:
-		return errors.New("times and every must not be negative")
+	case f.Times < 0 || f.Every < 0 || f.Bytes < 0:
+		return errors.New("times, every and bytes must not be negative")
 	}
 	return nil
 }
@@ -205,10 +207,18 @@ func (fs *Faults) strike(e event) []*armed {
 			return false
 		}
 		hit = append(hit, a)
-		a.Times--
-		return a.Times == 0
+		return a.spent()
 	})
 	return hit
+}
+
+// spent counts one more time that a happened, and reports whether it was the last.
+func (a *armed) spent() bool {
+	if a.Times == 0 {
+		return false
+	}
+	a.Times--
+	return a.Times == 0
 }
 
 // play lets the faults happen that hit e. The error, if any, is the answer.
@@ -240,6 +250,10 @@ func (a *armed) happen(ctx context.Context, e event) error {
 		return drop(ctx)
 	case Drop:
 		return drop(ctx)
+	case Cut:
+		if c := connOf(ctx); c != nil {
+			c.cutAfter(a.Bytes)
+		}
 	}
 	return nil
 }
@@ -267,14 +281,29 @@ func stopping(e event) error {
 	return status.Error(codes.Unavailable, "Server not ready")
 }
 
-// drop closes the caller's connection.
-func drop(ctx context.Context) error {
+// connOf finds the connection a call came over.
+func connOf(ctx context.Context) *conn {
 	if p, ok := peer.FromContext(ctx); ok {
 		if a, ok := p.Addr.(connAddr); ok {
-			a.conn.kill()
+			return a.conn
 		}
 	}
+	return nil
+}
+
+// drop closes the caller's connection.
+func drop(ctx context.Context) error {
+	if c := connOf(ctx); c != nil {
+		c.kill()
+	}
 	return status.Error(codes.Unavailable, "connection dropped")
+}
+
+// anyUnready reports whether any model is said not to be ready.
+func (fs *Faults) anyUnready() bool {
+	fs.mu.Lock()
+	defer fs.mu.Unlock()
+	return fs.has(NotReady)
 }
 
 // unready reports whether a version is said not to be ready.
@@ -295,8 +324,7 @@ func (fs *Faults) loading(ctx context.Context, model string) error {
 			return false
 		}
 		hit = append(hit, a)
-		a.Times--
-		return a.Times == 0
+		return a.spent()
 	})
 	fs.mu.Unlock()
 	for _, a := range hit {

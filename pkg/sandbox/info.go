@@ -22,7 +22,7 @@ func (s *Server) ServerLive(context.Context, *tritonpb.ServerLiveRequest) (*trit
 
 // ServerReady is false while any model loads, and after one failed to.
 func (s *Server) ServerReady(context.Context, *tritonpb.ServerReadyRequest) (*tritonpb.ServerReadyResponse, error) {
-	return &tritonpb.ServerReadyResponse{Ready: s.options.LaxReadiness || s.models.ready()}, nil
+	return &tritonpb.ServerReadyResponse{Ready: s.options.LaxReadiness || s.models.ready() && !s.Faults.anyUnready()}, nil
 }
 
 // Check says SERVING of every service, known or not.
