@@ -198,7 +198,10 @@ class Client:
         if body is not None:
             headers.setdefault("Content-Type", "application/json")
         try:
-            conn.request(method, path, body=body, headers=headers)
+            try:
+                conn.request(method, path, body=body, headers=headers)
+            except (BrokenPipeError, ConnectionResetError):
+                pass  # the server may answer and hang up before it has read all
             r = conn.getresponse()
             data = r.read()
         finally:

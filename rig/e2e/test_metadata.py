@@ -40,7 +40,7 @@ def test_ids_over_http(gw):
     assert headers["x-request-id"] == ["abc-2"] and headers["x-gateway-model-version"] == ["1"]
 
 
-@pytest.mark.parametrize("bad", [None, "a" * 5000, "tab\there", "", "a b", "semi;colon", "x" * 129], ids=repr)
+@pytest.mark.parametrize("bad", [None, "a" * 5000, "", "a b", "semi;colon", "x" * 129], ids=repr)
 def test_a_bad_request_id_is_replaced(gw, bad):
     """O-20."""
     got, headers = seen(gw, [] if bad is None else [("x-request-id", bad)])
@@ -53,8 +53,9 @@ def test_a_good_request_id_is_kept(gw, good):
     assert got["x-request-id"] == good and headers["x-request-id"] == [good]
 
 
-def test_letters_beyond_ascii_in_a_request_id(gw):
-    got, _ = seen_http(gw, {"X-Request-Id": "gr\xfc\xdfe"})
+@pytest.mark.parametrize("bad", ["gr\xfc\xdfe", "tab\there"])
+def test_a_bad_request_id_that_only_http_can_carry(gw, bad):
+    got, _ = seen_http(gw, {"X-Request-Id": bad})
     assert UUID7.fullmatch(got["x-request-id"])
 
 

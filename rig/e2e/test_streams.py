@@ -191,9 +191,9 @@ def test_tritonclient_aio(address):
     assert asyncio.run(asyncio.wait_for(run(), 30)) == [b"tok0", b"tok1", b"tok2"]
 
 
-def tokens_tensor(n, delay=0, fail_at=-1):
-    """The flat tensor of tokens: its three inputs one behind the other."""
-    return np.array([n, delay, fail_at], np.int32).tobytes()
+def tokens_tensor(*values):
+    """The flat tensor of tokens is N alone, since what is optional is left out; of the alias, its three inputs in a row."""
+    return np.array(values, np.int32).tobytes()
 
 
 def token_of(answer):
@@ -247,8 +247,10 @@ def test_predict_stream_lives_on_after_errors(gw, predict_pb2, record):
     record.outcome(calls.Outcome("OK", None, " ".join(a.status.split(": ")[1] for a in answers[::2])))
 
 
-def test_predict_stream_tells_of_an_error_between_tokens(gw, predict_pb2):
-    answers = gw.predict_stream([predict_pb2.PredictionRequest(model_name="tokens", input_tensor=tokens_tensor(5, fail_at=2))]).must()
+def test_predict_stream_tells_of_an_error_between_tokens(aliased, predict_pb2):
+    """By an alias whose configuration declares all three inputs."""
+    request = predict_pb2.PredictionRequest(model_name="slow-tokens", input_tensor=tokens_tensor(5, 20, 2))
+    answers = aliased.predict_stream([request]).must()
     assert [a.status.split(":")[0] for a in answers] == ["OK", "OK", "ERROR"]
     assert "UPSTREAM_FAILED" in answers[-1].status
 
