@@ -12,7 +12,7 @@ import time
 
 import compare
 from procs import RIG, ROOT, Failed, Proc, free_ports
-from triton import Triton
+from triton import FORWARD, Triton
 
 RESULTS, LOGS = RIG / "results", RIG / "logs"
 GATEWAY = RIG / "gateway"
@@ -93,7 +93,8 @@ def real():
 def embedded():
     """(gateway, address of the model server) of a `gateway sandbox`."""
     data, admin, triton = (f"127.0.0.1:{p}" for p in free_ports(3))
-    argv = [GATEWAY, "sandbox", "--data", data, "--admin", admin, "--triton", triton, "--faults", "off", "--models", ROOT / "triton-models"]
+    argv = [GATEWAY, "sandbox", "--data", data, "--admin", admin, "--triton", triton, "--faults", "off",
+            "--models", ROOT / "triton-models", "--forward-headers", FORWARD]  # fmt: skip
     with Proc("gateway sandbox", argv, LOGS / "sandbox.log", gateway_env()) as p:
         p.wait_http(f"http://{data}/readyz", 60)
         yield data, triton

@@ -23,6 +23,7 @@ import (
 type sandboxFlags struct {
 	data, admin, triton, faults string
 	models, config, level       string
+	headers                     string
 	tour                        bool
 }
 
@@ -47,6 +48,7 @@ them on this machine. Everything runs in this one process and ends with it.`,
 	cmd.Flags().StringVar(&f.triton, "triton", "127.0.0.1:8001", "where the embedded model server listens")
 	cmd.Flags().StringVar(&f.faults, "faults", "127.0.0.1:8082", "where faults of the model server can be asked for over HTTP; off to do without")
 	cmd.Flags().StringVar(&f.models, "models", "", "model repository to load; without it the embedded one")
+	cmd.Flags().StringVar(&f.headers, "forward-headers", "", "pattern of metadata names that the models see as parameters, as Triton's --grpc-header-forward-pattern")
 	cmd.Flags().StringVar(&f.config, "config", "", "configuration file of the gateway; its upstream should name the address of --triton")
 	cmd.Flags().StringVar(&f.level, "log", "warn", "least level that is logged: debug, info, warn, error")
 	cmd.Flags().BoolVar(&f.tour, "tour", false, "play a tour against the sandbox, print what happens, and end")
@@ -122,7 +124,7 @@ func startModels(f sandboxFlags, log *slog.Logger) (*sandbox.Server, error) {
 		}
 		models = os.DirFS(f.models)
 	}
-	server, err := sandbox.New(sandbox.Options{Models: models, Logger: log})
+	server, err := sandbox.New(sandbox.Options{Models: models, ForwardHeaders: f.headers, Logger: log})
 	if err != nil {
 		return nil, err
 	}

@@ -34,6 +34,7 @@ func (s *Server) ModelInfer(ctx context.Context, req *tritonpb.ModelInferRequest
 	if err != nil {
 		return nil, visit.failed(err)
 	}
+	s.forwardHeaders(ctx, r.job.Parameters)
 	answers := make(chan outcome, 1)
 	r.job.Context = ctx
 	r.job.Answer = func(outputs []repository.Tensor, err *repository.Error, final bool) {

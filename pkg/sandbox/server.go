@@ -12,6 +12,7 @@ import (
 	"log/slog"
 	"math"
 	"net"
+	"regexp"
 	"strings"
 	"sync"
 	"time"
@@ -41,6 +42,8 @@ type Options struct {
 	LaxReadiness bool
 	// MinPing is how often clients may ping; 0 is the real server's 5 minutes.
 	MinPing time.Duration
+	// ForwardHeaders is a pattern of metadata names, matched whole, that models get to see as parameters; "" is none.
+	ForwardHeaders string
 	// Logger gets loads, unloads and faults; nil logs nothing.
 	Logger *slog.Logger
 }
@@ -56,6 +59,7 @@ type Server struct {
 	log      *slog.Logger
 	models   *registry
 	settings *settings
+	headers  *regexp.Regexp // of Options.ForwardHeaders; nil forwards none
 	seen     *seen
 	conns    *conns
 	grpc     *grpc.Server
@@ -72,7 +76,11 @@ func New(o Options) (*Server, error) {
 	if o.Models == nil {
 		return nil, errors.New("sandbox: Options.Models is missing: it is the model repository to serve")
 	}
-	s := &Server{options: o, log: o.Logger, settings: newSettings(), seen: newSeen()}
+	headers, err := headerPattern(o.ForwardHeaders)
+	if err != nil {
+		return nil, fmt.Errorf("sandbox: %w", err)
+	}
+	s := &Server{options: o, headers: headers, log: o.Logger, settings: newSettings(), seen: newSeen()}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}

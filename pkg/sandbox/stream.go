@@ -127,6 +127,7 @@ func (st *stream) submit(req *tritonpb.ModelInferRequest, p *place, visit *visit
 		fail(err)
 		return
 	}
+	st.server.forwardHeaders(st.ctx, r.job.Parameters)
 	r.job.Context = st.ctx
 	decoupled := r.served.config.GetModelTransactionPolicy().GetDecoupled()
 	if decoupled {
