@@ -131,6 +131,9 @@ func (e *endpoint) answered(n *entry, ready bool, err error) time.Duration {
 	}
 	n.good, n.bad = 0, n.bad+1
 	if first || n.state == inference.Unknown || n.bad >= o.DownAfter {
+		if n.state == inference.Ready {
+			wake(e.readIndex) // has it been unloaded, or has it failed?
+		}
 		e.setState(n, inference.NotReady)
 	}
 	if n.state != inference.NotReady {

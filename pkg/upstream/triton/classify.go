@@ -212,8 +212,10 @@ func hasAny(text string, parts []string) bool {
 }
 
 func connectionFault(text string, err error) *fault.Fault {
-	f := &fault.Fault{Kind: fault.EndpointLost, Upstream: true, Cause: err,
-		Msg: "the connection to the model server broke before it had answered; try again"}
+	f := &fault.Fault{
+		Kind: fault.EndpointLost, Upstream: true, Cause: err,
+		Msg: "the connection to the model server broke before it had answered; try again",
+	}
 	if isUnreached(text) && !strings.Contains(text, "error reading from server:") {
 		f.Kind = fault.UpstreamUnavailable
 		f.Msg = "the model server cannot be reached; try again shortly"

@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/model-gateway/model-gateway/pkg/fault"
+	"github.com/model-gateway/model-gateway/pkg/inference"
 )
 
 // maxFanout bounds how many endpoints are asked at a time.
@@ -52,9 +53,33 @@ func (u *Upstream) Each(ctx context.Context, do func(endpoint string, conn grpc.
 // Any runs do for one endpoint that answers, and for a second one when the first turned out to be lost.
 // Its error is do's last.
 func (u *Upstream) Any(ctx context.Context, do func(endpoint string, conn grpc.ClientConnInterface) error) error {
+	return u.best(ctx, do, func(e *endpoint) int {
+		if u.health.Up(e.name) {
+			return 0
+		}
+		return 1
+	})
+}
+
+// AnyReady is Any for a question about a version of a model: it prefers endpoints where that is ready.
+func (u *Upstream) AnyReady(ctx context.Context, model, version string, do func(endpoint string, conn grpc.ClientConnInterface) error) error {
+	return u.best(ctx, do, func(e *endpoint) int {
+		switch u.health.State(e.name, model, version) {
+		case inference.Ready:
+			return 0
+		case inference.Unknown:
+			return 1
+		default:
+			return 2
+		}
+	})
+}
+
+// best runs do for an endpoint of the lowest rank there is, and for another one when that was lost.
+func (u *Upstream) best(ctx context.Context, do func(endpoint string, conn grpc.ClientConnInterface) error, rank func(*endpoint) int) error {
 	endpoints := slices.Clone(u.list())
 	rand.Shuffle(len(endpoints), func(i, j int) { endpoints[i], endpoints[j] = endpoints[j], endpoints[i] })
-	slices.SortStableFunc(endpoints, func(a, b *endpoint) int { return u.rank(a) - u.rank(b) })
+	slices.SortStableFunc(endpoints, func(a, b *endpoint) int { return rank(a) - rank(b) })
 	err := error(u.noEndpoints())
 	for _, e := range endpoints[:min(2, len(endpoints))] {
 		err = do(e.name, line{e})
@@ -63,14 +88,6 @@ func (u *Upstream) Any(ctx context.Context, do func(endpoint string, conn grpc.C
 		}
 	}
 	return err
-}
-
-// rank is lower for endpoints that answer.
-func (u *Upstream) rank(e *endpoint) int {
-	if u.health.Up(e.name) {
-		return 0
-	}
-	return 1
 }
 
 func (u *Upstream) noEndpoints() *fault.Fault {

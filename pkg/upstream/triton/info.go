@@ -19,10 +19,13 @@ type Info struct {
 	Tensors   inference.Tensors // inputs; which output answers is left open
 	Versions  []string          // the versions that it serves
 	Decoupled bool              // a request may have no answer or many
+
+	until time.Time // when it has to be asked for again
 }
 
 const (
 	infoTimeout = 5 * time.Second // for asking, whoever waits
+	infoAge     = time.Minute     // before it is asked for again: a reload under traffic shows nowhere else
 	infoRetry   = time.Second     // how long a failure to learn stands
 	maxTensors  = 1024            // inputs of a model
 )
@@ -36,7 +39,7 @@ type infoCache struct {
 	mu     sync.Mutex
 	asking chan struct{} // closed when the question under way has been answered; nil when none is
 	failed error         // how it ended last, if badly
-	until  time.Time     // when failed is no longer believed
+	retry  time.Time     // when failed is no longer believed
 }
 
 // suspect has the next call ask again; until that has been answered, what is known stays in use.
@@ -50,10 +53,10 @@ func (u *Upstream) Info(ctx context.Context, model, version string) (*Info, erro
 // Info of the pool's version.
 func (p *pool) Info(ctx context.Context) (*Info, error) {
 	known := p.info.known.Load()
-	if known != nil && !p.info.doubt.Load() {
+	if known != nil && !p.info.doubt.Load() && time.Now().Before(known.until) {
 		return known, nil
 	}
-	wait, err := p.ask(known)
+	wait, err := p.ask(known) //nolint:contextcheck // the answer is for everybody who waits, whoever of them leaves
 	if wait == nil {
 		return known, err
 	}
@@ -77,7 +80,7 @@ func (p *pool) ask(known *Info) (<-chan struct{}, error) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	if i.asking == nil {
-		if i.failed != nil && time.Now().Before(i.until) {
+		if i.failed != nil && time.Now().Before(i.retry) {
 			if known != nil {
 				return nil, nil
 			}
@@ -103,8 +106,9 @@ func (p *pool) learn(done chan struct{}) {
 	i := &p.info
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	i.failed, i.until = err, time.Now().Add(infoRetry)
+	i.failed, i.retry = err, time.Now().Add(infoRetry)
 	if err == nil {
+		info.until = time.Now().Add(infoAge)
 		i.known.Store(info)
 	} else {
 		i.doubt.Store(true)

@@ -94,6 +94,7 @@ func (s *seat) openLink(ctx context.Context, c *inference.Call) (*link, error) {
 	}
 	l.ctx, l.cancel = context.WithCancel(c.Stream.Context)
 	opened := context.AfterFunc(ctx, l.cancel)
+	//nolint:contextcheck // the stream outlives the call that opens it
 	l.stream, err = conn.cc.NewStream(metadata.NewOutgoingContext(l.ctx, c.Outgoing), &streamDesc,
 		tritonpb.GRPCInferenceService_ModelStreamInfer_FullMethodName)
 	if !opened() && err == nil {

@@ -45,7 +45,7 @@ type Options struct {
 	Version string
 	// Logger gets what operators should know; nil drops it.
 	Logger *slog.Logger
-	// Health watches the endpoints. nil: nothing is known of any, and all of them are tried.
+	// Health watches the endpoints. nil: nobody does, and all of them are taken to serve everything.
 	Health Health
 
 	// Dial replaces the network, for tests.
@@ -66,7 +66,7 @@ type Health interface {
 	SetEndpoints(conns map[string]grpc.ClientConnInterface)
 	// State of one version of a model on one endpoint; NotReady too when the endpoint is out.
 	State(endpoint, model, version string) inference.Readiness
-	// Up reports whether the endpoint answers.
+	// Up reports whether the endpoint has answered and still does.
 	Up(endpoint string) bool
 	// Versions of a model that are known from any endpoint, in order of number.
 	Versions(model string) []inference.VersionState

@@ -180,12 +180,12 @@ func TestAnEndedContextIsBlamedOnWhoEndedIt(t *testing.T) {
 	}{
 		{"the caller cancels", fault.Cancelled, func() (context.Context, func()) { return context.WithCancel(t.Context()) }},
 		{"the caller's deadline", fault.Deadline, func() (context.Context, func()) {
-			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+			ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
 			t.Cleanup(cancel)
 			return ctx, func() {}
 		}},
 		{"the model's timeout", fault.UpstreamTimeout, func() (context.Context, func()) {
-			ctx, cancel := context.WithDeadlineCause(t.Context(), time.Now().Add(20*time.Millisecond), ours)
+			ctx, cancel := context.WithDeadlineCause(t.Context(), time.Now().Add(500*time.Millisecond), ours)
 			t.Cleanup(cancel)
 			return ctx, func() {}
 		}},

@@ -246,7 +246,7 @@ func (u *Upstream) InFlight(endpoint string) int {
 	return 0
 }
 
-// Up reports whether an endpoint answers.
+// Up reports whether an endpoint has answered and still does.
 func (u *Upstream) Up(endpoint string) bool { return u.health.Up(endpoint) }
 
 // lookAgain has names resolved anew, since a connection has failed.
@@ -347,12 +347,12 @@ func (u *Upstream) changed(model string) {
 	}
 }
 
-// ignorance is the Health of an upstream that nobody watches: every endpoint may do.
+// ignorance is the Health of an upstream that nobody watches: every endpoint is taken to serve everything.
 type ignorance struct{}
 
 func (ignorance) Begin(func(func(model, version string) bool), func(string)) {}
 func (ignorance) SetEndpoints(map[string]grpc.ClientConnInterface)           {}
-func (ignorance) State(string, string, string) inference.Readiness           { return inference.Unknown }
+func (ignorance) State(string, string, string) inference.Readiness           { return inference.Ready }
 func (ignorance) Up(string) bool                                             { return true }
 func (ignorance) Versions(string) []inference.VersionState                   { return nil }
 func (ignorance) Listed(string) bool                                         { return false }
