@@ -129,7 +129,7 @@ func (m *message) answer(ctx context.Context, r *reply) error {
 		if m.c.Protocol.SpeaksPredict() {
 			err = m.predictAnswer(a, end)
 		} else {
-			err = m.kserveAnswer(a, r.id)
+			err = m.kserveAnswer(a)
 		}
 		if err != nil || end {
 			return err
@@ -163,7 +163,7 @@ func (m *message) predictAnswer(a letter, end bool) error {
 }
 
 // kserveAnswer hands over one answer as it came, under the id and the name that the caller knows.
-func (m *message) kserveAnswer(a letter, id string) error {
+func (m *message) kserveAnswer(a letter) error {
 	c := m.c
 	if m.ends && a.head.Empty && a.head.Final && !c.Head.EmptyFinal {
 		a.frame.Free()
@@ -177,7 +177,8 @@ func (m *message) kserveAnswer(a letter, id string) error {
 	if a.head.Error != "" {
 		c.InBand = m.failed
 		m.seat.learnFrom(m.failed)
-		if text := restoreID(a.head.Error, id, c.Head.ID); text != a.head.Error {
+		// What outsiders may see of it: their own id in place of ours, and of a model that threw no traceback.
+		if text := m.failed.Msg; text != a.head.Error {
 			fields = protowire.AppendString(protowire.AppendTag(fields, 1, protowire.BytesType), text)
 		}
 	}
