@@ -202,27 +202,29 @@ func (r *registry) mark(e *entry, m *repository.Model) {
 
 // failed notes why a load failed and gives the error of the load request.
 func (r *registry) failed(e *entry, name string, err error) error {
-	var version *repository.VersionError
-	if !errors.As(err, &version) {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		if len(e.versions) == 0 && r.entries[name] == e {
-			delete(r.entries, name)
-		}
-		return pollFailed(name)
-	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	v := e.versions[version.Version]
-	if v == nil || v.state != stateReady {
-		e.versions[version.Version] = &served{model: name, version: version.Version, state: stateUnavailable, reason: version.Err.Error()}
+	var version *repository.VersionError
+	var poll *repository.PollError
+	reason := "the load was given up"
+	if errors.As(err, &version) {
+		reason = "another version failed to load"
+		if v := e.versions[version.Version]; v == nil || v.state != stateReady {
+			e.versions[version.Version] = &served{model: name, version: version.Version, state: stateUnavailable, reason: version.Err.Error()}
+		}
 	}
 	for n, v := range e.versions {
 		if v.state == stateLoading {
-			e.versions[n] = &served{model: name, version: n, state: stateUnavailable, reason: "another version failed to load"}
+			e.versions[n] = &served{model: name, version: n, state: stateUnavailable, reason: reason}
 		}
 	}
-	return status.Errorf(codes.InvalidArgument, "load failed for model '%s': version %d is at UNAVAILABLE state: Invalid argument: %v;\n", name, version.Version, version.Err)
+	switch {
+	case version != nil:
+		return status.Errorf(codes.InvalidArgument, "load failed for model '%s': version %d is at UNAVAILABLE state: Invalid argument: %v;\n", name, version.Version, version.Err)
+	case errors.As(err, &poll):
+		return pollFailed(name)
+	}
+	return err
 }
 
 // swap puts the new versions in place of the old ones, which finish what they have begun.

@@ -35,11 +35,11 @@ type seen struct {
 	mu     sync.Mutex
 	models map[string]*Seen
 	rpcs   map[string]int
-	change chan struct{} // closed at the next change
+	change chan struct{} // closed at the next change; nil while nobody waits for one
 }
 
 func newSeen() *seen {
-	return &seen{models: map[string]*Seen{}, rpcs: map[string]int{}, change: make(chan struct{})}
+	return &seen{models: map[string]*Seen{}, rpcs: map[string]int{}}
 }
 
 // update runs f under the lock and wakes those who wait.
@@ -47,8 +47,10 @@ func (s *seen) update(f func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	f()
-	close(s.change)
-	s.change = make(chan struct{})
+	if s.change != nil {
+		close(s.change)
+		s.change = nil
+	}
 }
 
 func (s *seen) rpc(method string) { s.update(func() { s.rpcs[method]++ }) }
@@ -140,6 +142,9 @@ func (s *Server) RPCs() map[string]int {
 func (s *Server) Await(ctx context.Context, model string, cond func(Seen) bool) (Seen, error) {
 	for {
 		s.seen.mu.Lock()
+		if s.seen.change == nil {
+			s.seen.change = make(chan struct{})
+		}
 		now, change := s.seen.get(model), s.seen.change
 		s.seen.mu.Unlock()
 		if cond(now) {

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"slices"
 
 	"google.golang.org/protobuf/encoding/protowire"
 )
@@ -433,22 +432,24 @@ func toShape(dims []int64) ([]int, error) {
 	return shape, nil
 }
 
-// elements multiplies a shape out; an error when that is more than limit.
+// elements multiplies a shape out; an error when that is more than limit. An empty tensor may not have other dimensions
+// that are too large either, so that no product of a few of them overflows.
 func elements(shape []int, limit int) (int, error) {
-	n := 1
+	n, empty := 1, false
 	for _, d := range shape {
-		if d < 0 {
+		switch {
+		case d < 0:
 			return 0, fmt.Errorf("shape %v has a negative dimension", shape)
-		}
-	}
-	if slices.Contains(shape, 0) {
-		return 0, nil
-	}
-	for _, d := range shape {
-		if n > limit/d {
+		case d == 0:
+			empty = true
+		case n > limit/d:
 			return 0, fmt.Errorf("shape %v has more than %d elements", shape, limit)
+		default:
+			n *= d
 		}
-		n *= d
+	}
+	if empty {
+		return 0, nil
 	}
 	return n, nil
 }
