@@ -1,7 +1,9 @@
 package control
 
 import (
+	"cmp"
 	"context"
+	"slices"
 	"strconv"
 
 	"google.golang.org/grpc"
@@ -30,7 +32,7 @@ func (s *Service) target(ctx context.Context, name, version string) (*inference.
 	if err != nil {
 		return nil, err
 	}
-	if version != "" && version != "0" {
+	if !unpinned(version) {
 		n, err := strconv.ParseInt(version, 10, 64)
 		if err != nil || n < 0 {
 			return nil, fault.New(fault.BadVersion, "version %q is not a version; use a number above 0, or leave it empty for the model's default", version)
@@ -78,8 +80,41 @@ func (s *Service) modelMetadata(ctx context.Context, r *tritonpb.ModelMetadataRe
 		return nil, err
 	}
 	answer.Name = r.Name
+	if unpinned(r.Version) {
+		if all := s.versions(ctx, r.Name, t); len(all) > 0 {
+			answer.Versions = all
+		}
+	}
 	return answer, nil
 }
+
+// versions lists those that callers may name: of a model with declared targets theirs, else what the upstream has ready.
+// It is nil where the upstream does not tell.
+func (s *Service) versions(ctx context.Context, name string, t *inference.Target) []string {
+	m, err := s.View.Model(ctx, name)
+	if err != nil {
+		return nil
+	}
+	var all []string
+	if m.Route {
+		for _, other := range m.Targets {
+			if other.Version != "" && !slices.Contains(all, other.Version) {
+				all = append(all, other.Version)
+			}
+		}
+		slices.SortFunc(all, func(a, b string) int { return cmp.Or(cmp.Compare(len(a), len(b)), cmp.Compare(a, b)) })
+		return all
+	}
+	_ = s.askTarget(ctx, t, func(ctx context.Context, client tritonpb.GRPCInferenceServiceClient) error {
+		answer, err := client.ModelMetadata(ctx, &tritonpb.ModelMetadataRequest{Name: t.Model})
+		all = answer.GetVersions()
+		return err
+	})
+	return all
+}
+
+// unpinned reports whether a question leaves the version to the gateway.
+func unpinned(version string) bool { return version == "" || version == "0" }
 
 func (s *Service) modelConfig(ctx context.Context, r *tritonpb.ModelConfigRequest) (*tritonpb.ModelConfigResponse, error) {
 	t, err := s.target(ctx, r.Name, r.Version)

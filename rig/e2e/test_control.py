@@ -44,6 +44,15 @@ def test_metadata_and_config(gw, record, model):
     record.outcome(Outcome("OK", json.dumps(facts, sort_keys=True)))
 
 
+def test_versions_listed_are_those_that_can_be_asked_for(gw, aliased):
+    def versions(client, name, version=""):
+        return list(client.ask("ModelMetadata", pb.ModelMetadataRequest(name=name, version=version)).must().versions)
+
+    assert versions(gw, "fraud") == ["1", "2"]
+    assert versions(gw, "fraud", "1") == ["1"]
+    assert versions(aliased, "team/bert") == ["1"]
+
+
 def test_index(gw):
     index = gw.ask("RepositoryIndex", pb.RepositoryIndexRequest()).must()
     assert {m.name for m in index.models} >= ALL
