@@ -79,7 +79,10 @@ func TestABusyEndpointIsPassedBy(t *testing.T) {
 		all = append(all, run(t.Context(), kserve(t, u, request("risk"))))
 		select {
 		case <-arrived:
-		case <-all[len(all)-1]:
+		case err := <-all[len(all)-1]:
+			if err != nil {
+				t.Fatal(err)
+			}
 		}
 	}
 	before := quick.Calls.Load()
@@ -92,7 +95,9 @@ func TestABusyEndpointIsPassedBy(t *testing.T) {
 		t.Errorf("%d of 50 calls passed by the endpoint that has %d", n, u.InFlight("slow:1"))
 	}
 	close(release)
-	receive(t, all[len(all)-1], "end")
+	if err := receive(t, all[len(all)-1], "end"); err != nil {
+		t.Error(err)
+	}
 }
 
 func TestOnlyEndpointsThatMayServeAreChosen(t *testing.T) {
@@ -201,7 +206,10 @@ func TestUpdateLeavesTheEndpointsThatStayAlone(t *testing.T) {
 		select {
 		case <-arrived:
 			under = done
-		case <-done:
+		case err := <-done:
+			if err != nil {
+				t.Fatal(err)
+			}
 		}
 	}
 	o := Options{Name: "triton", Dial: servers.Dial, Version: "test", Endpoints: []string{"c:1", "b:1"}}
@@ -286,10 +294,17 @@ func TestAStreamToAnEndpointThatIsGoneEndsWithItsLastCall(t *testing.T) {
 
 func TestANameIsResolvedAgainAndAgainAndWhenAConnectionFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var looks []time.Duration
+		var (
+			mu     sync.Mutex
+			looks  []time.Duration
+			sets   [][]string
+			answer = []string{"10.0.0.2", "10.0.0.1"}
+			fail   error
+		)
 		begin := time.Now()
-		answer, fail := []string{"10.0.0.2", "10.0.0.1"}, error(nil)
 		r, err := resolverFor([]string{"dns:///triton:8001"}, func(_ context.Context, host string) ([]string, error) {
+			mu.Lock()
+			defer mu.Unlock()
 			if host != "triton" {
 				t.Errorf("asked for %s", host)
 			}
@@ -301,22 +316,32 @@ func TestANameIsResolvedAgainAndAgainAndWhenAConnectionFails(t *testing.T) {
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		again := make(chan struct{})
-		var sets [][]string
-		go r.Watch(ctx, again, func(a []string) { sets = append(sets, a) })
-		synctest.Wait()
-		answer = []string{"10.0.0.1", "10.0.0.2", "10.0.0.1"} // the same
-		again <- struct{}{}                                   // not before a second has passed
-		fail = errors.New("no such host")                     // keeps what is there
-		time.Sleep(10*time.Second + time.Millisecond)         //nolint:forbidigo // the bubble's clock
-		fail, answer = nil, []string{}                        // so does nothing
-		time.Sleep(10 * time.Second)                          //nolint:forbidigo // the bubble's clock
-		answer = []string{"::1"}                              // a change
-		time.Sleep(10 * time.Second)                          //nolint:forbidigo // the bubble's clock
-		if want := []time.Duration{0, 1e9, 11e9, 21e9, 31e9}; !slices.Equal(looks[:4], want[:4]) {
-			t.Errorf("looked at %v", looks)
+		go r.Watch(ctx, again, func(a []string) {
+			mu.Lock()
+			defer mu.Unlock()
+			sets = append(sets, a)
+		})
+		then := func(a []string, err error, wait time.Duration) {
+			mu.Lock()
+			answer, fail = a, err
+			mu.Unlock()
+			time.Sleep(wait) //nolint:forbidigo // the bubble's clock
+			synctest.Wait()
 		}
+		synctest.Wait()
+		then([]string{"10.0.0.1", "10.0.0.2", "10.0.0.1"}, nil, 0) // the same
+		again <- struct{}{}                                        // is heard when a second has passed
+		synctest.Wait()
+		then(nil, errors.New("no such host"), 10*time.Second) // keeps what is there
+		then(nil, nil, 10*time.Second)                        // and so does nothing
+		then([]string{"::1"}, nil, 10*time.Second)
 		cancel()
 		synctest.Wait()
+		mu.Lock()
+		defer mu.Unlock()
+		if want := []time.Duration{0, 1e9, 11e9, 21e9, 31e9}; !slices.Equal(looks, want) {
+			t.Errorf("looked at %v, want %v", looks, want)
+		}
 		if len(sets) != 2 || !slices.Equal(sets[0], []string{"10.0.0.1:8001", "10.0.0.2:8001"}) || !slices.Equal(sets[1], []string{"[::1]:8001"}) {
 			t.Errorf("found %q", sets)
 		}
