@@ -34,20 +34,20 @@ type listener struct {
 	closed bool
 }
 
-func (c *conns) listener(inner net.Listener) (net.Listener, error) {
+// listener takes a listener in; nil when the server has been stopped.
+func (c *conns) listener(inner net.Listener) *listener {
 	l := &listener{conns: c, inner: inner, addr: inner.Addr(), network: inner.Addr().Network(), address: inner.Addr().String(), up: make(chan struct{})}
 	close(l.up)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed {
-		_ = inner.Close()
-		return nil, errors.New("sandbox: the server was stopped")
+		return nil
 	}
 	c.listeners[l] = true
 	if c.down {
 		l.shut()
 	}
-	return l, nil
+	return l
 }
 
 // Accept implements net.Listener.

@@ -139,9 +139,9 @@ func headerSize(md metadata.MD) int {
 
 // Serve answers on lis until Stop, and closes it. It returns nil after Stop. Several listeners may be served at once.
 func (s *Server) Serve(lis net.Listener) error {
-	l, err := s.conns.listener(lis)
-	if err != nil {
-		return err
+	l := s.conns.listener(lis)
+	if l == nil {
+		return lis.Close() // stopped already
 	}
 	if err := s.grpc.Serve(l); err != nil && !errors.Is(err, grpc.ErrServerStopped) {
 		return fmt.Errorf("sandbox: %w", err)
