@@ -198,6 +198,7 @@ func (fs *Faults) strike(e event) []*armed {
 		case Stopping:
 			hit = append(hit, a)
 			return false
+		default:
 		}
 		if !a.hits(e) {
 			return false
@@ -254,6 +255,7 @@ func (a *armed) happen(ctx context.Context, e event) error {
 		if c := connOf(ctx); c != nil {
 			c.cutAfter(a.Bytes)
 		}
+	default: // what befalls the server, its models' states or loads happens elsewhere
 	}
 	return nil
 }

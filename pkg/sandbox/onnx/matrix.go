@@ -136,7 +136,7 @@ func makeGemm(_ *compiler, n *node) (kernel, error) {
 // addBias adds beta·c to y. c is broadcast to the shape of y, never the other way round.
 func addBias(y, c *Tensor, beta float32, l limits) (*Tensor, error) {
 	if shape, err := broadcastShape(y.Shape, c.Shape); err != nil || product(shape) != len(y.Data) || len(shape) != 2 {
-		return nil, fmt.Errorf("C of shape %v cannot be added to %v", c.Shape, y.Shape)
+		return nil, fmt.Errorf("the bias of shape %v cannot be added to %v", c.Shape, y.Shape)
 	}
 	return broadcast(y, c, true, l, func(a, b float32) float32 { return a + beta*b })
 }

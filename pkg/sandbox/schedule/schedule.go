@@ -30,7 +30,6 @@ type Job struct {
 	started time.Time
 	stop    func() bool // stops waiting for the caller to go
 	timer   *time.Timer
-	delayed bool // its time in the queue is over, and it only runs when nothing else waits
 	done    atomic.Bool
 }
 
