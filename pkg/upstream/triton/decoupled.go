@@ -65,7 +65,7 @@ func (s *seat) onlyAnswer(ctx context.Context, stream grpc.ClientStream) (only i
 		switch {
 		case err != nil:
 		case head.Error != "":
-			err = inBand(head.Error)
+			err = s.reread(inBand(head.Error))
 		case !head.Empty:
 			if got++; got > 1 {
 				err = useStream(s.pool.model, "more than one answer")

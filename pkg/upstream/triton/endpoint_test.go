@@ -555,6 +555,32 @@ func TestDescribeTellsMissingFromUnloaded(t *testing.T) {
 	wantKind(t, err, fault.ModelNotReady)
 }
 
+func TestAModelThatWasReadyAMomentAgoIsNotReadyRatherThanUnknown(t *testing.T) {
+	gone := "Request for unknown model: 'fraud' version 3 is not found"
+	s := &tritontest.Server{
+		Infer: func(context.Context, *tritonpb.ModelInferRequest) (*tritonpb.ModelInferResponse, error) {
+			return nil, status.Error(codes.NotFound, gone)
+		},
+		Stream: serve(func(s *tritontest.Stream, r *tritonpb.ModelInferRequest) error {
+			return s.Send(tritontest.Failure(r, gone, false))
+		}),
+	}
+	k := &known{}
+	u := one(t, s, func(o *Options) { o.Health = k })
+	c := newClient(t, u)
+	for state, want := range map[inference.Readiness]fault.Kind{inference.Unknown: fault.ModelNotFound, inference.Ready: fault.ModelNotReady} {
+		k.set("", map[string]inference.Readiness{"a:1": state})
+		before := k.kicks.Load()
+		if f := wantKind(t, infer(t.Context(), kserve(t, u, request("risk"))), want); f.Msg != gone {
+			t.Errorf("got %q", f.Msg)
+		}
+		if k.kicks.Load() == before {
+			t.Error("nobody looks again")
+		}
+		wantKind(t, receive(t, run(t.Context(), c.predict(1)), "end"), want)
+	}
+}
+
 func TestDeclaredTargetsAndThoseWithTrafficAreWorthProbing(t *testing.T) {
 	k := &known{}
 	u := one(t, &tritontest.Server{}, func(o *Options) { o.Health = k })

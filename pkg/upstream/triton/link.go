@@ -272,7 +272,7 @@ func (l *link) send(ctx context.Context, c *inference.Call) error {
 	}
 	limit := stuckAfter
 	if t := c.Model.Timeouts.FirstAnswer; t > 0 {
-		limit = t
+		limit = max(t, stuckGrace) // a large message takes its time
 	}
 	timer := time.AfterFunc(limit, stuck)
 	ended := context.AfterFunc(ctx, func() { time.AfterFunc(stuckGrace, stuck) })

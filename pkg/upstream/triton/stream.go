@@ -121,7 +121,7 @@ func (m *message) answer(ctx context.Context, r *reply) error {
 		limit = m.c.Model.Timeouts.Idle
 		end := !m.ends || a.head.Final || a.refused()
 		if a.head.Error != "" {
-			m.failed = inBand(restoreID(a.head.Error, r.id, m.c.Head.ID))
+			m.failed = m.seat.reread(inBand(restoreID(a.head.Error, r.id, m.c.Head.ID)))
 		}
 		if m.failed != nil && (limit <= 0 || limit > afterError) {
 			limit = afterError

@@ -40,15 +40,28 @@ func (s *seat) Infer(ctx context.Context, c *inference.Call) error {
 	return err
 }
 
-// learnFrom acts on what a failure says beyond the call itself.
+// learnFrom acts on what a failure says beyond the call itself: what is known of the endpoint may be old.
 func (s *seat) learnFrom(err error) {
+	up := s.pool.up
 	switch fault.Of(err).Kind {
 	case fault.UpstreamUnavailable, fault.EndpointLost:
-		s.pool.up.lookAgain() // the address may have moved
-	case fault.ModelNotReady, fault.Draining:
-		s.pool.up.health.Kick(s.pool.model, s.pool.version)
+		up.lookAgain() // the address may have moved
+		up.health.Kick(s.pool.model, s.pool.version)
+	case fault.ModelNotReady, fault.ModelNotFound, fault.Draining:
+		up.health.Kick(s.pool.model, s.pool.version)
 	default:
 	}
+}
+
+// reread knows better than the upstream whether a model that is not found exists: one that was ready a moment ago
+// does, and is being unloaded.
+func (s *seat) reread(f *fault.Fault) *fault.Fault {
+	if f.Kind != fault.ModelNotFound || !s.pool.up.watched || s.pool.up.health.State(s.ep.name, s.pool.model, s.pool.version) != inference.Ready {
+		return f
+	}
+	again := *f
+	again.Kind = fault.ModelNotReady
+	return &again
 }
 
 // infer is a unary KServe call.
@@ -166,12 +179,11 @@ func (s *seat) invoke(ctx context.Context, c *inference.Call) (inference.Frame, 
 	return answer, nil
 }
 
-// explain is Classify with what only the seat knows.
+// explain is Classify with what only the seat knows. err is not nil.
 func (s *seat) explain(ctx context.Context, err error) error {
-	err = Classify(ctx, err)
-	f := fault.Of(err)
+	f := s.reread(fault.Of(Classify(ctx, err)))
 	if f.Kind == fault.TooLarge && f.Upstream && strings.Contains(f.Msg, "larger than max") {
-		return fault.Wrap(fault.TooLarge, err, "the message is larger than the %d bytes that max_message allows on upstream %s", s.ep.opts.MaxMessage, s.pool.up.name)
+		return fault.Wrap(fault.TooLarge, f, "the message is larger than the %d bytes that max_message allows on upstream %s", s.ep.opts.MaxMessage, s.pool.up.name)
 	}
-	return err
+	return f
 }

@@ -27,9 +27,10 @@ const (
 
 // Upstream is a set of endpoints that serve the same models.
 type Upstream struct {
-	name   string
-	health Health
-	log    *slog.Logger
+	name    string
+	health  Health
+	watched bool // health is more than ignorance
+	log     *slog.Logger
 
 	endpoints atomic.Pointer[[]*endpoint] // in order of name
 	source    atomic.Pointer[string]      // what the endpoints are found by, for messages
@@ -65,7 +66,7 @@ func New(o Options) (*Upstream, error) {
 		return nil, err
 	}
 	u := &Upstream{name: o.Name, log: o.Logger, health: o.Health, again: make(chan struct{}, 1), byModel: make(map[string][]*pool)}
-	if u.health == nil {
+	if u.watched = u.health != nil; !u.watched {
 		u.health = ignorance{}
 	}
 	u.endpoints.Store(&[]*endpoint{})
