@@ -20,6 +20,7 @@ import (
 
 func serveCommand() *cobra.Command {
 	var path, level string
+	var profile bool
 	cmd := &cobra.Command{
 		Use: "serve", Short: "Serve: gRPC and HTTP on one port, operators on another",
 		Long: `Serve inference traffic.
@@ -35,11 +36,12 @@ nothing. SIGTERM turns readiness off, serves on for listen.drain.before, lets ca
 				return exitError{exitUsage, err}
 			}
 			limitMemory(log)
-			return serve(cmd.Context(), path, log)
+			return serve(cmd.Context(), path, profile, log)
 		},
 	}
 	cmd.Flags().StringVar(&path, "config", os.Getenv("GATEWAY_CONFIG"), "configuration file (GATEWAY_CONFIG)")
 	cmd.Flags().StringVar(&level, "log", "info", "least level that is logged: debug, info, warn, error")
+	cmd.Flags().BoolVar(&profile, "pprof", false, "open /debug/pprof/ on the admin port, for loopback")
 	return cmd
 }
 
@@ -66,7 +68,7 @@ func limitMemory(log *slog.Logger) {
 }
 
 // serve runs a gateway until ctx ends. path may be empty.
-func serve(ctx context.Context, path string, log *slog.Logger) error {
+func serve(ctx context.Context, path string, profile bool, log *slog.Logger) error {
 	cfg, err := loadFirst(path, log)
 	if err != nil {
 		return err
@@ -79,7 +81,7 @@ func serve(ctx context.Context, path string, log *slog.Logger) error {
 		return err
 	}
 	var watcher *config.Watcher
-	o := gateway.Options{Log: log, Version: buildVersion()}
+	o := gateway.Options{Log: log, Version: buildVersion(), Profile: profile}
 	o.Reload = func() error {
 		if watcher == nil {
 			return errors.New("there is no configuration file to read again")

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"net"
 	"net/http"
+	"net/http/pprof"
 	"net/netip"
 	"slices"
 	"strings"
@@ -57,6 +58,8 @@ type Options struct {
 	Metrics http.Handler
 	// Loopback says that only this machine can reach the port.
 	Loopback bool
+	// Profile opens /debug/pprof/.
+	Profile bool
 }
 
 // Server makes the HTTP server of the port.
@@ -89,6 +92,13 @@ func Server(o Options) *http.Server {
 		}
 		answer(w, map[string]string{"config": "loaded"})
 	})
+	if o.Profile {
+		operators.HandleFunc("GET /debug/pprof/", pprof.Index)
+		operators.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
+		operators.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
+		operators.HandleFunc("GET /debug/pprof/cmdline", pprof.Cmdline)
+		operators.HandleFunc("GET /debug/pprof/symbol", pprof.Symbol)
+	}
 	mux.Handle("/", guard(o.Loopback, operators))
 	return &http.Server{
 		Handler: mux, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 30 * time.Second, WriteTimeout: time.Minute,

@@ -40,6 +40,8 @@ import (
 type Options struct {
 	Log     *slog.Logger
 	Version string
+	// Profile opens the runtime's profiles on the operators' port.
+	Profile bool
 	// Reload reads the configuration again, when the admin port is asked to; nil refuses.
 	Reload func() error
 }
@@ -109,7 +111,7 @@ func (g *Gateway) buildFronts(cfg *config.Config) {
 	}
 	g.http = httpfront.New(o)
 	if cfg.Listen.Admin != "" {
-		g.admin = admin.Server(admin.Options{Gateway: view{g}, Metrics: metrics, Loopback: loopback(cfg.Listen.Admin)})
+		g.admin = admin.Server(admin.Options{Gateway: view{g}, Metrics: metrics, Loopback: loopback(cfg.Listen.Admin), Profile: g.opts.Profile})
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
+	"google.golang.org/grpc/tap"
 
 	"github.com/model-gateway/model-gateway/pkg/fault"
 	"github.com/model-gateway/model-gateway/pkg/inference"
@@ -57,16 +58,22 @@ func peekOf(p inference.Protocol) func(inference.Frame) (inference.Head, error) 
 	return wire.PeekInfer
 }
 
-// newCall starts a call with what gRPC knows of it. The metadata is a copy already and belongs to the call.
+// newCall starts a call with what gRPC knows of it.
 func (f *Front) newCall(ctx context.Context, protocol inference.Protocol) *inference.Call {
 	c := &inference.Call{Protocol: protocol, Start: time.Now()}
-	if md, ok := metadata.FromIncomingContext(ctx); ok {
-		c.Incoming = md
-	}
+	c.Incoming, _ = ctx.Value(metadataKey{}).(metadata.MD)
 	if p, ok := peer.FromContext(ctx); ok {
 		c.Peer = p.Addr
 	}
 	return c
+}
+
+type metadataKey struct{}
+
+// keepMetadata remembers the client's metadata as gRPC read it. metadata.FromIncomingContext would copy it, value by
+// value, for every call; nobody else reads it here, so the call may have it and change it.
+func keepMetadata(ctx context.Context, info *tap.Info) (context.Context, error) {
+	return context.WithValue(ctx, metadataKey{}, info.Header), nil
 }
 
 // refuse ends a call that could not be read.

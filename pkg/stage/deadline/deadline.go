@@ -7,6 +7,7 @@ package deadline
 
 import (
 	"context"
+	"sync"
 	"time"
 
 	"github.com/model-gateway/model-gateway/pkg/fault"
@@ -56,5 +57,17 @@ func sooner(now, start, callers time.Time, has bool, limit time.Duration) (time.
 			return mine, byCaller
 		}
 	}
-	return start.Add(limit), fault.New(fault.UpstreamTimeout, "the model did not answer within its timeout of %s; try again, or ask the operator to raise timeout.max", limit)
+	return start.Add(limit), byModel(limit)
+}
+
+var byModels sync.Map // time.Duration → *fault.Fault; as many as there are timeouts in configurations
+
+// byModel is the fault of a model that took longer than limit. It is made once for each limit, not for each call.
+func byModel(limit time.Duration) *fault.Fault {
+	if f, ok := byModels.Load(limit); ok {
+		return f.(*fault.Fault)
+	}
+	f, _ := byModels.LoadOrStore(limit, fault.New(fault.UpstreamTimeout,
+		"the model did not answer within its timeout of %s; try again, or ask the operator to raise timeout.max", limit))
+	return f.(*fault.Fault)
 }
