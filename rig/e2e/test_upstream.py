@@ -253,6 +253,43 @@ def test_a_cancel_reaches_the_upstream_at_once(ear, predict_pb2, how):
         held.set()
 
 
+def test_calls_of_one_connection_are_shared_out(tmp_path, predict_pb2):
+    """O-03: 200 calls on one client channel, two upstreams: 70 to 130 each."""
+    both = Recorder(), Recorder()
+    with Gateway(",".join(r.address for r in both), tmp_path, predict_pb2) as g:
+        g.ready()
+        assert until(lambda: [g.client.infer(request("ear", EAR)).must() for _ in range(4)] and all(r.calls for r in both), 10)
+        for r in both:
+            r.clear()
+        call = g.client.channel.unary_unary(calls.KSERVE + "ModelInfer", lambda m: m.SerializeToString(), pb.ModelInferResponse.FromString)
+        for _ in range(20):
+            for running in [call.future(request("ear", EAR), timeout=10) for _ in range(10)]:
+                running.result()
+        counts = [len(r.calls) for r in both]
+        assert sum(counts) == 200 and all(70 <= n <= 130 for n in counts), counts
+    for r in both:
+        r.stop()
+
+
+def test_an_outage_later_leaves_the_gateway_ready(tmp_path, predict_pb2):
+    """O-30: once ready, only leaving unreadies it; and it serves again by itself within 5 s."""
+    first = Recorder()
+    port = int(first.address.split(":")[1])
+    with Gateway(first.address, tmp_path, predict_pb2) as g:
+        g.ready().client.infer(request("ear", EAR)).must()
+        first.stop()
+        out = g.client.infer(request("ear", EAR), seconds=5)
+        assert out.code == "UNAVAILABLE" and out.reason and out.retry
+        for _ in range(10):
+            assert g.get("/readyz") == 200
+            time.sleep(0.1)
+        again = Recorder(port)
+        try:
+            assert until(lambda: g.client.infer(request("ear", EAR), seconds=2).ok, 5)
+        finally:
+            again.stop()
+
+
 def test_a_dead_upstream_leaves_the_gateway_alive(tmp_path, predict_pb2):
     """O-30: live at once, ready 10 s after the start, refusing clearly meanwhile and after."""
     nobody = f"127.0.0.1:{free_ports(1)[0]}"
