@@ -3,6 +3,7 @@ reason for every case. Text of errors may differ. compare.py REAL.json EMBEDDED.
 
 import json
 import math
+import pathlib
 import sys
 
 TOLERANCE = 1e-5
@@ -18,7 +19,7 @@ def near(a, b):
 
 def differences(real, embedded):
     """One line per case that differs, or that only one of them has."""
-    one, two = (json.loads(open(p, encoding="utf-8").read()) for p in (real, embedded))
+    one, two = (json.loads(pathlib.Path(p).read_text()) for p in (real, embedded))
     out = []
     for table in ("outcomes", "numbers"):
         a, b = one[table], two[table]

@@ -3,7 +3,6 @@
 import argparse
 import contextlib
 import os
-import pathlib
 import re
 import signal
 import subprocess

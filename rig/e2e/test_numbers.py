@@ -30,6 +30,22 @@ def test_model_infer(gw, record, model, version, name, ins, outs):
 
 
 @cases
+def test_tritonclient_grpc(address, record, model, version, name, ins, outs):
+    with tg.InferenceServerClient(address) as client:
+        tensors_in = []
+        for k, (datatype, a) in ins.items():
+            t = tg.InferInput(k, list(a.shape), datatype)
+            t.set_data_from_numpy(a)
+            tensors_in.append(t)
+        wanted = [tg.InferRequestedOutput(k) for k in outs]
+        answer = client.infer(model, tensors_in, model_version=version, outputs=wanted, request_id="r", client_timeout=30)
+        assert answer.get_response().id == "r"
+        for k, want in outs.items():
+            close(answer.as_numpy(k), want)
+            record.numbers(answer.as_numpy(k), k)
+
+
+@cases
 def test_http_binary(gw, record, model, version, name, ins, outs):
     client = th.InferenceServerClient(gw.http_address, network_timeout=30)
     tensors_in = []
