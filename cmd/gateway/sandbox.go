@@ -78,7 +78,7 @@ func runSandbox(ctx context.Context, f sandboxFlags, cmd *cobra.Command, log *sl
 	if err != nil {
 		return fmt.Errorf("%w; choose other addresses with --data and --admin", err)
 	}
-	g, err := gateway.New(cfg, gateway.Options{Log: log, Version: buildVersion()})
+	g, err := gateway.New(cfg, gateway.Options{Log: log, Version: buildVersion()}) //nolint:contextcheck // what it starts ends with Run
 	if err != nil {
 		return err
 	}
@@ -91,7 +91,7 @@ func runSandbox(ctx context.Context, f sandboxFlags, cmd *cobra.Command, log *sl
 	if f.tour {
 		err = tour(ctx, out, address)
 	} else {
-		welcome(out, f, address, server, time.Since(began))
+		welcome(ctx, out, f, address, server, time.Since(began))
 		<-ctx.Done()
 	}
 	cancel()

@@ -74,7 +74,7 @@ func serve(ctx context.Context, path string, profile bool, log *slog.Logger) err
 		return err
 	}
 	for _, note := range cfg.Notes {
-		log.Warn(note)
+		log.Warn("about the configuration", "note", note)
 	}
 	ports, err := gateway.Listen(cfg)
 	if err != nil {
@@ -88,13 +88,13 @@ func serve(ctx context.Context, path string, profile bool, log *slog.Logger) err
 		}
 		return watcher.Reload()
 	}
-	g, err := gateway.New(cfg, o)
+	g, err := gateway.New(cfg, o) //nolint:contextcheck // what it starts ends with Run
 	if err != nil {
 		return err
 	}
 	if path != "" {
 		keep(cfg, log)
-		watcher = config.NewWatcher(path, os.Getenv, func(next *config.Config) error {
+		watcher = config.NewWatcher(path, os.Getenv, func(next *config.Config) error { //nolint:contextcheck // upstreams outlive the reload that made them
 			if err := g.Reload(next); err != nil {
 				return err
 			}

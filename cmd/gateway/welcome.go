@@ -36,7 +36,7 @@ func fp32(values []float32) []byte {
 }
 
 // welcome prints what there is and lines to paste.
-func welcome(w io.Writer, f sandboxFlags, address string, server *sandbox.Server, took time.Duration) {
+func welcome(ctx context.Context, w io.Writer, f sandboxFlags, address string, server *sandbox.Server, took time.Duration) {
 	row := base64.StdEncoding.EncodeToString(fp32(sampleRow()))
 	fmt.Fprintf(w, `model-gateway sandbox, ready in %s. It ends with Ctrl-C.
 
@@ -47,7 +47,7 @@ func welcome(w io.Writer, f sandboxFlags, address string, server *sandbox.Server
 	if f.faults != "off" {
 		fmt.Fprintf(w, "  its faults       %s   see docs/sandbox.md\n", f.faults)
 	}
-	fmt.Fprintf(w, "\nModels: %s\n", modelList(server))
+	fmt.Fprintf(w, "\nModels: %s\n", modelList(ctx, server))
 	fmt.Fprintf(w, `
 Try it from another terminal, in this folder:
 
@@ -64,8 +64,8 @@ Try it from another terminal, in this folder:
 }
 
 // modelList names what the model server has loaded, with its versions.
-func modelList(server *sandbox.Server) string {
-	index, err := server.RepositoryIndex(context.Background(), &tritonpb.RepositoryIndexRequest{Ready: true})
+func modelList(ctx context.Context, server *sandbox.Server) string {
+	index, err := server.RepositoryIndex(ctx, &tritonpb.RepositoryIndexRequest{Ready: true})
 	if err != nil {
 		return "none: " + err.Error()
 	}

@@ -52,8 +52,9 @@ func (s *Service) modelReady(ctx context.Context, r *tritonpb.ModelReadyRequest)
 		switch f := fault.Of(err); f.Kind {
 		case fault.InvalidArgument, fault.BadVersion, fault.Cancelled, fault.Deadline:
 			return nil, err
+		default:
+			return &tritonpb.ModelReadyResponse{}, nil
 		}
-		return &tritonpb.ModelReadyResponse{}, nil
 	}
 	ready := t.Pool.Ready()
 	if !ready { // nobody may have looked yet

@@ -3,6 +3,7 @@ package gateway
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -120,6 +121,7 @@ func plain(t testing.TB, addresses ...string) *rig {
 func (r *rig) predict() inferencepb.InferenceServiceClient {
 	return inferencepb.NewInferenceServiceClient(r.conn)
 }
+
 func (r *rig) kserve() tritonpb.GRPCInferenceServiceClient {
 	return tritonpb.NewGRPCInferenceServiceClient(r.conn)
 }
@@ -355,7 +357,7 @@ func TestADecoupledModelEndsItsAnswersAsAsked(t *testing.T) { // O-05
 		got := 0
 		for {
 			a, err := s.Recv()
-			if err == io.EOF {
+			if errors.Is(err, io.EOF) {
 				break
 			}
 			if err != nil || a.InferResponse.GetId() != "t" {
@@ -451,9 +453,16 @@ func (r *rig) code(t *testing.T, path string) int {
 	return a.StatusCode
 }
 
+func down(t *testing.T, server *sandbox.Server) {
+	t.Helper()
+	if _, err := server.Faults.Set(sandbox.Fault{Kind: sandbox.Down}); err != nil {
+		t.Fatal(err)
+	}
+}
+
 func TestAGatewayIsNotReadyBeforeItsUpstreamIsAndStaysReadyAfterItIsGone(t *testing.T) { // O-30
 	server, triton := model(t)
-	server.Faults.Set(sandbox.Fault{Kind: sandbox.Down})
+	down(t, server)
 	cfg, err := config.Parse("", nil, func(name string) string {
 		return map[string]string{"GATEWAY_DATA": "127.0.0.1:0", "GATEWAY_ADMIN": "off", "GATEWAY_DRAIN_BEFORE": "0s", "TRITON_GRPC_HOST": triton}[name]
 	})
@@ -477,7 +486,7 @@ func TestAGatewayIsNotReadyBeforeItsUpstreamIsAndStaysReadyAfterItIsGone(t *test
 	}
 	server.Faults.Clear()
 	r.awaitReady(t)
-	server.Faults.Set(sandbox.Fault{Kind: sandbox.Down})
+	down(t, server)
 	states := g.endpointStates()
 	for states[0].Up { // until the outage is known
 		states = g.endpointStates()
@@ -497,14 +506,13 @@ func TestAReloadUnderLoadLosesNothing(t *testing.T) {
 		return fmt.Sprintf("version: 1\nupstreams: {triton: {kind: triton, endpoints: \"%s\"}}\nmodels: [{name: fraud, targets: {model_v1: {version: 1}, model_v2: {version: 2}}, stable: %s}]\n", triton, stable)
 	}
 	r := gatewayOf(t, yaml("model_v1"), nil)
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
+	var done atomic.Bool
 	var wg sync.WaitGroup
 	var calls, failed atomic.Int64
 	versions := sync.Map{}
 	for range 4 {
 		wg.Go(func() {
-			for ctx.Err() == nil {
+			for !done.Load() {
 				a, err := r.kserve().ModelInfer(t.Context(), fraudRequest())
 				calls.Add(1)
 				if err != nil {
@@ -526,7 +534,7 @@ func TestAReloadUnderLoadLosesNothing(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	cancel()
+	done.Store(true)
 	wg.Wait()
 	if failed.Load() != 0 {
 		t.Errorf("%d of %d calls failed", failed.Load(), calls.Load())

@@ -68,7 +68,7 @@ func (g *Gateway) Run(ctx context.Context, l Listeners) error {
 	}
 	stop()
 	cfg := g.catalog.Snapshot().Config.Listen
-	g.drain(cfg, mux, err != nil)
+	g.drain(cfg, err != nil) //nolint:contextcheck // it begins when ctx has ended
 	_ = mux.Close()
 	if g.admin != nil {
 		_ = g.admin.Close()
@@ -78,7 +78,7 @@ func (g *Gateway) Run(ctx context.Context, l Listeners) error {
 }
 
 // drain takes the gateway out of service. at once is for when a port has failed and there is nothing to wait for.
-func (g *Gateway) drain(cfg config.Listen, mux *portmux.Mux, atOnce bool) {
+func (g *Gateway) drain(cfg config.Listen, atOnce bool) {
 	g.draining.Store(true)
 	g.grpc.SetServing(false)
 	before, grace := cfg.DrainBefore, cfg.DrainGrace

@@ -11,11 +11,10 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 
-	inferencepb "github.com/model-gateway/model-gateway/proto/ml/inference"
-	tritonpb "github.com/model-gateway/model-gateway/proto/triton"
-
 	"github.com/model-gateway/model-gateway/pkg/fault"
 	"github.com/model-gateway/model-gateway/pkg/inference"
+	inferencepb "github.com/model-gateway/model-gateway/proto/ml/inference"
+	tritonpb "github.com/model-gateway/model-gateway/proto/triton"
 )
 
 type outputPB = tritonpb.ModelInferResponse_InferOutputTensor

@@ -6,9 +6,8 @@ import (
 	"google.golang.org/protobuf/proto"
 	"pgregory.net/rapid"
 
-	tritonpb "github.com/model-gateway/model-gateway/proto/triton"
-
 	"github.com/model-gateway/model-gateway/pkg/inference"
+	tritonpb "github.com/model-gateway/model-gateway/proto/triton"
 )
 
 func TestAppendedFieldsOverrideAndLeaveTheRest(t *testing.T) {

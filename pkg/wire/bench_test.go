@@ -7,10 +7,9 @@ import (
 
 	"google.golang.org/grpc/mem"
 
+	"github.com/model-gateway/model-gateway/pkg/inference"
 	inferencepb "github.com/model-gateway/model-gateway/proto/ml/inference"
 	tritonpb "github.com/model-gateway/model-gateway/proto/triton"
-
-	"github.com/model-gateway/model-gateway/pkg/inference"
 )
 
 // sizes of the tensor, in bytes.

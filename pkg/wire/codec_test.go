@@ -18,9 +18,8 @@ import (
 	"google.golang.org/grpc/test/bufconn"
 	"google.golang.org/protobuf/proto"
 
-	tritonpb "github.com/model-gateway/model-gateway/proto/triton"
-
 	"github.com/model-gateway/model-gateway/pkg/inference"
+	tritonpb "github.com/model-gateway/model-gateway/proto/triton"
 )
 
 func TestAFrameIsReceivedByReferenceWithHeadroom(t *testing.T) {

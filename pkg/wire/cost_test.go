@@ -5,10 +5,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/model-gateway/model-gateway/pkg/inference"
 	inferencepb "github.com/model-gateway/model-gateway/proto/ml/inference"
 	tritonpb "github.com/model-gateway/model-gateway/proto/triton"
-
-	"github.com/model-gateway/model-gateway/pkg/inference"
 )
 
 // maxCost is what one step may allocate in bytes, whatever the size of the tensor.

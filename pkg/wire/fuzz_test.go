@@ -10,10 +10,9 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/model-gateway/model-gateway/pkg/inference"
 	inferencepb "github.com/model-gateway/model-gateway/proto/ml/inference"
 	tritonpb "github.com/model-gateway/model-gateway/proto/triton"
-
-	"github.com/model-gateway/model-gateway/pkg/inference"
 )
 
 // The fuzz targets hold this package against protobuf's own reading of the same bytes. We are stricter than protobuf in

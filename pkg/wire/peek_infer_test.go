@@ -11,10 +11,9 @@ import (
 	"google.golang.org/protobuf/proto"
 	"pgregory.net/rapid"
 
-	tritonpb "github.com/model-gateway/model-gateway/proto/triton"
-
 	"github.com/model-gateway/model-gateway/pkg/fault"
 	"github.com/model-gateway/model-gateway/pkg/inference"
+	tritonpb "github.com/model-gateway/model-gateway/proto/triton"
 )
 
 // headOf is what PeekInfer must find, read from the decoded message.

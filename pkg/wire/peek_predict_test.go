@@ -12,10 +12,9 @@ import (
 	"google.golang.org/protobuf/proto"
 	"pgregory.net/rapid"
 
-	inferencepb "github.com/model-gateway/model-gateway/proto/ml/inference"
-
 	"github.com/model-gateway/model-gateway/pkg/fault"
 	"github.com/model-gateway/model-gateway/pkg/inference"
+	inferencepb "github.com/model-gateway/model-gateway/proto/ml/inference"
 )
 
 func TestWhatIsPeekedOfAPredictionIsWhatProtobufDecodes(t *testing.T) {

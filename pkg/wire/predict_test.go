@@ -10,11 +10,10 @@ import (
 	"google.golang.org/protobuf/proto"
 	"pgregory.net/rapid"
 
-	inferencepb "github.com/model-gateway/model-gateway/proto/ml/inference"
-	tritonpb "github.com/model-gateway/model-gateway/proto/triton"
-
 	"github.com/model-gateway/model-gateway/pkg/fault"
 	"github.com/model-gateway/model-gateway/pkg/inference"
+	inferencepb "github.com/model-gateway/model-gateway/proto/ml/inference"
+	tritonpb "github.com/model-gateway/model-gateway/proto/triton"
 )
 
 func tensorOf(name, datatype string, shape ...int64) inference.Tensor {

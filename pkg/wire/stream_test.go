@@ -9,10 +9,9 @@ import (
 	"google.golang.org/protobuf/proto"
 	"pgregory.net/rapid"
 
-	tritonpb "github.com/model-gateway/model-gateway/proto/triton"
-
 	"github.com/model-gateway/model-gateway/pkg/fault"
 	"github.com/model-gateway/model-gateway/pkg/inference"
+	tritonpb "github.com/model-gateway/model-gateway/proto/triton"
 )
 
 // drawStreamAnswer draws the bytes of a ModelStreamInferResponse, parts of which may occur several times.

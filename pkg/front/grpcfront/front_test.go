@@ -2,7 +2,6 @@ package grpcfront
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -16,7 +15,6 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
-	"golang.org/x/net/http2"
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -400,10 +398,9 @@ func TestHealthAndReflectionAnswer(t *testing.T) {
 
 func TestHTTP2ThatIsNotGRPCGets415(t *testing.T) {
 	conn := start(t, &fake{})
-	client := &http.Client{Transport: &http2.Transport{AllowHTTP: true, DialTLSContext: func(ctx context.Context, network, addr string, _ *tls.Config) (net.Conn, error) {
-		var d net.Dialer
-		return d.DialContext(ctx, network, addr)
-	}}}
+	tr := &http.Transport{Protocols: new(http.Protocols)}
+	tr.Protocols.SetUnencryptedHTTP2(true)
+	client := &http.Client{Transport: tr}
 	r, err := client.Post("http://"+strings.TrimPrefix(conn.Target(), "passthrough:///")+"/v1/predict", "application/json", strings.NewReader("{}"))
 	if err != nil {
 		t.Fatal(err)
