@@ -473,3 +473,63 @@ func TestEndpointsComeAndGoWithoutTouchingTheOthers(t *testing.T) {
 		}
 	})
 }
+
+func TestAnEndpointsNewConnectionInheritsWhatIsKnown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		before, now := &server{ready: map[string]bool{"fraud/1": true}}, &server{ready: map[string]bool{"fraud/1": true}}
+		r := start(t, map[string]*server{"a": before}, fraud1)
+		after(time.Second)
+		r.SetEndpoints(conns(map[string]*server{"a": now}))
+		r.want(t, "a", "fraud", "1", inference.Ready)
+		asked := before.count("fraud/1")
+		after(time.Minute)
+		if before.count("fraud/1") != asked || now.count("fraud/1") < 29 {
+			t.Errorf("the old connection was asked %d times, the new one %d times", before.count("fraud/1")-asked, now.count("fraud/1"))
+		}
+	})
+}
+
+func TestServingNeedsAModelThatIsReadyWhereSomebodyAnswers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &server{index: []string{"fraud 1 LOADING"}}
+		r := start(t, map[string]*server{"a": s})
+		synctest.Wait()
+		if r.Serving() {
+			t.Error("a model that loads is served")
+		}
+		s.set(func() { s.index[0] = "fraud 1 READY" })
+		r.Refresh()
+		synctest.Wait()
+		if !r.Serving() {
+			t.Error("nothing is served")
+		}
+		s.set(func() { s.err = refused })
+		after(3 * time.Second)
+		synctest.Wait()
+		if r.Serving() {
+			t.Error("an endpoint that is out serves")
+		}
+	})
+}
+
+func TestVersionsAreOrderedAsNumbers(t *testing.T) {
+	got := []string{"10", "latest", "9", "1", "a"}
+	slices.SortFunc(got, compare)
+	if want := []string{"1", "9", "10", "a", "latest"}; !slices.Equal(got, want) {
+		t.Errorf("got %q", got)
+	}
+}
+
+func TestClosingStopsEverything(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &server{silent: true}
+		r := start(t, map[string]*server{"a": s}, fraud1)
+		synctest.Wait() // three questions are under way
+		r.Close()
+		r.SetEndpoints(conns(map[string]*server{"b": s}))
+		r.Kick("fraud", "1")
+		if r.Up("b") {
+			t.Error("a closed prober watches")
+		}
+	})
+}
