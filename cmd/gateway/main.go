@@ -43,6 +43,7 @@ func main() { os.Exit(run()) }
 func run() int {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
+	context.AfterFunc(ctx, stop) // a second signal ends the process at once
 	root := &cobra.Command{
 		Use: "gateway", Short: "An ML-aware gateway in front of Triton",
 		SilenceErrors: true, SilenceUsage: true,
