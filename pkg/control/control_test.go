@@ -71,7 +71,7 @@ func (v view) Model(_ context.Context, name string) (*inference.Model, error) {
 		return nil, fault.New(fault.ModelNotFound, "no %s", name)
 	}
 	t := &inference.Target{Name: "v1", Model: "fraud", Version: "1", Upstream: "a", Pool: pool(false)}
-	return &inference.Model{Name: "risk", Stable: t, Pin: func(_ context.Context, version string) (*inference.Target, error) {
+	return &inference.Model{Name: "risk", Route: true, Targets: map[string]*inference.Target{"v1": t}, Stable: t, Pin: func(_ context.Context, version string) (*inference.Target, error) {
 		if version == "1" {
 			return t, nil
 		}

@@ -97,7 +97,7 @@ func (s *Service) versions(ctx context.Context, name string, t *inference.Target
 		return nil
 	}
 	var all []string
-	if m.Route {
+	if len(m.Targets) > 0 {
 		for _, other := range m.Targets {
 			if other.Version != "" && !slices.Contains(all, other.Version) {
 				all = append(all, other.Version)
