@@ -321,3 +321,31 @@ func TestFaultsCanBePlayedWithCurl(t *testing.T) {
 		t.Errorf("PATCH: %d", code)
 	}
 }
+
+func TestADecoupledModelThatWasSlowHoldsUpNobody(t *testing.T) {
+	r := start(t)
+	r.set(t, Fault{Kind: Slow, Model: "tokens", Delay: time.Millisecond})
+	for range 50 {
+		s, err := r.client.ModelStreamInfer(soon(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, req := range []*tritonpb.ModelInferRequest{ask("tokens", ints("N", 0, 1)), fraud(), ask("tokens", ints("N", 1, 1)), fraud()} {
+			if err := s.Send(req); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := s.CloseSend(); err != nil {
+			t.Fatal(err)
+		}
+		n := 0
+		for err == nil {
+			if _, err = s.Recv(); err == nil {
+				n++
+			}
+		}
+		if !errors.Is(err, io.EOF) || n != 3 {
+			t.Fatalf("%d answers, then %v", n, err)
+		}
+	}
+}

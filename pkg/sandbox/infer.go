@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/model-gateway/model-gateway/pkg/sandbox/repository"
+	"github.com/model-gateway/model-gateway/pkg/sandbox/schedule"
 	tritonpb "github.com/model-gateway/model-gateway/proto/triton"
 )
 
@@ -23,6 +24,33 @@ type outcome struct {
 	final   bool
 }
 
+// answerFunc takes the answers of a job.
+type answerFunc = func(outputs []repository.Tensor, err *repository.Error, final bool)
+
+// maxResubmits is how often a model may be loaded anew under one request before that is given up.
+const maxResubmits = 100
+
+// submit checks a request and hands it to its model. When that has been loaded anew in between, it goes to the new one.
+func (s *Server) submit(ctx context.Context, req *tritonpb.ModelInferRequest, stream bool, answer func(*request) answerFunc) (*request, error) {
+	for range maxResubmits {
+		r, err := s.parse(req, stream)
+		if err != nil {
+			return nil, err
+		}
+		s.forwardHeaders(ctx, r.job.Parameters)
+		r.job.Context = ctx
+		r.job.Answer = answer(r)
+		switch e := r.served.run.Submit(r.job); e {
+		case nil:
+			return r, nil
+		case schedule.ErrStopping:
+		default:
+			return nil, status.Error(e.Code, e.Msg)
+		}
+	}
+	return nil, status.Error(schedule.ErrStopping.Code, schedule.ErrStopping.Msg)
+}
+
 // ModelInfer answers one request of a model that is not decoupled.
 func (s *Server) ModelInfer(ctx context.Context, req *tritonpb.ModelInferRequest) (*tritonpb.ModelInferResponse, error) {
 	visit := s.seen.arrive(ctx, s.models, "ModelInfer", req)
@@ -30,18 +58,14 @@ func (s *Server) ModelInfer(ctx context.Context, req *tritonpb.ModelInferRequest
 	if err := s.Faults.play(ctx, event{method: "ModelInfer", model: req.ModelName, version: req.ModelVersion, id: req.Id, infer: true}); err != nil {
 		return nil, visit.failed(err)
 	}
-	r, err := s.parse(req, false)
+	answers := make(chan outcome, 1)
+	r, err := s.submit(ctx, req, false, func(*request) answerFunc {
+		return func(outputs []repository.Tensor, err *repository.Error, final bool) {
+			answers <- outcome{outputs, err, final}
+		}
+	})
 	if err != nil {
 		return nil, visit.failed(err)
-	}
-	s.forwardHeaders(ctx, r.job.Parameters)
-	answers := make(chan outcome, 1)
-	r.job.Context = ctx
-	r.job.Answer = func(outputs []repository.Tensor, err *repository.Error, final bool) {
-		answers <- outcome{outputs, err, final}
-	}
-	if e := r.served.run.Submit(r.job); e != nil {
-		return nil, visit.failed(status.Error(e.Code, e.Msg))
 	}
 	select {
 	case o := <-answers:

@@ -69,7 +69,7 @@ func start(t testing.TB, change ...func(*Options)) *running {
 func (r *running) dial(t testing.TB) *grpc.ClientConn {
 	t.Helper()
 	conn, err := grpc.NewClient(r.addr, grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.Config{BaseDelay: 10 * time.Millisecond, Multiplier: 1, MaxDelay: 10 * time.Millisecond}}),
+		grpc.WithConnectParams(grpc.ConnectParams{MinConnectTimeout: 10 * time.Second, Backoff: backoff.Config{BaseDelay: 10 * time.Millisecond, Multiplier: 1, MaxDelay: 10 * time.Millisecond}}),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(math.MaxInt32), grpc.MaxCallSendMsgSize(math.MaxInt32)))
 	if err != nil {
 		t.Fatal(err)
@@ -277,7 +277,8 @@ func TestACancelledCallerIsSeenByTheModel(t *testing.T) {
 			ended <- err
 		}()
 		if _, err := r.Await(soon(t), req.ModelName, func(s Seen) bool { return s.InFlight == 1 }); err != nil {
-			t.Fatal(err)
+			cancel()
+			t.Fatalf("streamed %v: %v; all %+v, RPCs %v, ended with %v", streamed, err, r.Seen(""), r.RPCs(), <-ended)
 		}
 		cancel()
 		wantCode(t, <-ended, codes.Canceled)

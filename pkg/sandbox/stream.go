@@ -122,40 +122,38 @@ func (st *stream) request(req *tritonpb.ModelInferRequest) {
 }
 
 func (st *stream) submit(req *tritonpb.ModelInferRequest, p *place, visit *visit, done func(), fail func(error)) {
-	r, err := st.server.parse(req, true)
+	r, err := st.server.submit(st.ctx, req, true, func(r *request) answerFunc {
+		return func(outputs []repository.Tensor, e *repository.Error, final bool) {
+			st.answer(r, req, p, visit, outcome{outputs, e, final})
+			if final {
+				done()
+			}
+		}
+	})
 	if err != nil {
 		fail(err)
-		return
-	}
-	st.server.forwardHeaders(st.ctx, r.job.Parameters)
-	r.job.Context = st.ctx
-	decoupled := r.served.config.GetModelTransactionPolicy().GetDecoupled()
-	if decoupled {
-		st.settle(p, nil) // its answers have no turn
-	}
-	r.job.Answer = func(outputs []repository.Tensor, e *repository.Error, final bool) {
-		a := st.render(r, req, outcome{outputs, e, final})
-		if e != nil {
-			visit.failed(status.Error(e.Code, e.Msg)) //nolint:errcheck // gives back what it got
-		} else if a != nil {
-			visit.answered()
-		}
-		if decoupled {
-			st.send(a)
-		} else {
-			st.settle(p, a)
-		}
-		if final {
-			done()
-		}
-	}
-	if e := r.served.run.Submit(r.job); e != nil {
-		if decoupled {
-			p = st.queue()
-		}
-		fail(status.Error(e.Code, e.Msg))
+	} else if r.decoupled() {
+		st.settle(p, nil) // though it has not answered yet
 	}
 }
+
+// answer sends one answer of a model: at once when the model is decoupled, else when it is the request's turn.
+func (st *stream) answer(r *request, req *tritonpb.ModelInferRequest, p *place, visit *visit, o outcome) {
+	a := st.render(r, req, o)
+	if o.err != nil {
+		visit.failed(status.Error(o.err.Code, o.err.Msg)) //nolint:errcheck // gives back what it got
+	} else if a != nil {
+		visit.answered()
+	}
+	if r.decoupled() {
+		st.settle(p, nil) // its answers have no turn
+		st.send(a)
+	} else {
+		st.settle(p, a)
+	}
+}
+
+func (r *request) decoupled() bool { return r.served.config.GetModelTransactionPolicy().GetDecoupled() }
 
 // render gives the message for an outcome; nil for the end of a decoupled model's answers that nobody asked to be told.
 func (st *stream) render(r *request, req *tritonpb.ModelInferRequest, o outcome) *tritonpb.ModelStreamInferResponse {
@@ -164,7 +162,7 @@ func (st *stream) render(r *request, req *tritonpb.ModelInferRequest, o outcome)
 	case o.err != nil:
 		a.ErrorMessage = o.err.Msg
 		a.InferResponse = &tritonpb.ModelInferResponse{ModelName: req.ModelName, Id: req.Id}
-	case o.outputs == nil && o.final && r.served.config.GetModelTransactionPolicy().GetDecoupled():
+	case o.outputs == nil && o.final && r.decoupled():
 		if !r.emptyFinal {
 			return nil
 		}

@@ -80,7 +80,7 @@ func (b *batcher) Submit(j *Job) *repository.Error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.closed {
-		return errStopping
+		return ErrStopping
 	}
 	level := b.level(j)
 	policy := b.policy(level)

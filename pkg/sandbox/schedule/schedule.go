@@ -67,7 +67,8 @@ type core struct {
 	loops   sync.WaitGroup
 }
 
-var errStopping = &repository.Error{
+// ErrStopping refuses a job of a scheduler that is being closed: its model is unloaded, or was loaded anew.
+var ErrStopping = &repository.Error{
 	Code: codes.Unavailable,
 	Msg:  "Server is stopping, scheduler for model has stopped accepting new inference request",
 }

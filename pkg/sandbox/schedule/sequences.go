@@ -81,7 +81,7 @@ func (s *sequences) Submit(j *Job) *repository.Error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
-		return errStopping
+		return ErrStopping
 	}
 	q := s.active[id]
 	switch {
@@ -266,7 +266,7 @@ func (s *sequences) Close() {
 	s.cond.Broadcast()
 	s.mu.Unlock()
 	for _, j := range late {
-		s.refuse(j, errStopping)
+		s.refuse(j, ErrStopping)
 	}
 	s.loops.Wait()
 	s.jobs.Wait()
