@@ -120,6 +120,9 @@ func (m *message) answer(ctx context.Context, r *reply) error {
 		}
 		limit = m.c.Model.Timeouts.Idle
 		end := !m.ends || a.head.Final || a.refused()
+		if !end {
+			m.c.MarkDecoupled() // where nobody could say so before: its answers must not wait for those of calls before it
+		}
 		if a.head.Error != "" {
 			m.failed = m.seat.reread(inBand(restoreID(a.head.Error, r.id, m.c.Head.ID)))
 		}

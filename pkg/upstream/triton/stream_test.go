@@ -716,6 +716,49 @@ func TestAModelThatDescribesNothingCanBeStreamedTo(t *testing.T) {
 	}
 }
 
+func TestADecoupledModelThatDescribesNothingIsFoundOutByItsFirstAnswer(t *testing.T) {
+	requests := make(chan *tritonpb.ModelInferRequest, 2)
+	s := &tritontest.Server{
+		Config: func(context.Context, string, string) (*tritonpb.ModelConfig, error) {
+			return nil, status.Error(codes.Internal, "no configuration")
+		},
+		Stream: func(s *tritontest.Stream) error {
+			for range 2 {
+				r, err := s.Recv()
+				if err != nil {
+					return err
+				}
+				requests <- r
+			}
+			first, second := <-requests, <-requests
+			for i := range 5 * mailbox {
+				if err := s.Send(tritontest.Answer(second, i == 5*mailbox-1, 1)); err != nil {
+					return err
+				}
+			}
+			return s.Send(tritontest.Answer(first, true, 1))
+		},
+	}
+	u := one(t, s)
+	c := newClient(t, u)
+	first, second := c.message(), c.message()
+	mayAnswer := make(chan struct{}) // the front holds answers back until the call before has ended, or need not
+	second.OnDecoupled = func() { close(mayAnswer) }
+	second.Sink = func(f inference.Frame) error {
+		<-mayAnswer
+		f.Free()
+		return nil
+	}
+	a, b := run(t.Context(), first), run(t.Context(), second)
+	if err := receive(t, b, "second"); err != nil || second.Answers != 5*mailbox {
+		t.Errorf("%d answers, %v", second.Answers, err)
+	}
+	if err := receive(t, a, "first"); err != nil || first.Decoupled || !second.Decoupled {
+		t.Errorf("%v", err)
+	}
+	first.Free()
+}
+
 func TestAMessageOverTheCapHarmsNoOther(t *testing.T) {
 	s := &tritontest.Server{Stream: serve(func(s *tritontest.Stream, r *tritonpb.ModelInferRequest) error {
 		return s.Send(tritontest.Answer(r, true, 1))

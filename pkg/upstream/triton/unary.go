@@ -110,12 +110,13 @@ func sendPredict(c *inference.Call, answer inference.Frame, tensors inference.Te
 func (s *seat) manner(ctx context.Context, c *inference.Call) (inference.Tensors, bool, error) {
 	info, err := s.pool.Info(ctx)
 	declared := c.Model.Tensors
+	if err == nil && info.Decoupled {
+		c.MarkDecoupled()
+	}
 	switch {
 	case err == nil && declared == nil:
-		c.Decoupled = info.Decoupled
 		return info.Tensors, info.Decoupled, nil
 	case err == nil:
-		c.Decoupled = info.Decoupled
 		return *declared, info.Decoupled, nil
 	case declared != nil && ctx.Err() == nil:
 		return *declared, false, nil
