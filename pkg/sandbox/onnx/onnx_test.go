@@ -182,3 +182,42 @@ func benchmark(b *testing.B, model, version string, shape ...int) {
 		}
 	}
 }
+
+func TestInputsThatDoNotFitAreNamed(t *testing.T) {
+	m := loadModel(t, "fraud", "1")
+	name := m.Inputs[0].Name
+	for want, in := range map[string]map[string]*Tensor{
+		"is missing":           {},
+		"has shape [1 15]":     {name: {Shape: []int{1, 15}, Data: make([]float32, 15)}},
+		"has shape [16]":       {name: {Shape: []int{16}, Data: make([]float32, 16)}},
+		"needs 16 elements":    {name: {Shape: []int{1, 16}, Data: make([]float32, 4)}},
+		"negative dimension":   {name: {Shape: []int{-1, 16}, Data: nil}},
+		"more than 134217728 ": {name: {Shape: []int{1 << 40, 16}, Data: nil}},
+	} {
+		_, err := m.Run(in)
+		if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), name) {
+			t.Errorf("%v does not say %q of %s", err, want, name)
+		}
+	}
+}
+
+func TestWorkBeyondTheLimitIsRefused(t *testing.T) {
+	m := loadModel(t, "cnn", "1")
+	in := map[string]*Tensor{m.Inputs[0].Name: {Shape: []int{1, 3, 224, 224}, Data: make([]float32, 3*224*224)}}
+	m.limits.work = 1000
+	if _, err := m.Run(in); err == nil || !strings.Contains(err.Error(), "too much work") {
+		t.Errorf("work: %v", err)
+	}
+	m.limits = limits{elements: 1000, work: maxWork}
+	if _, err := m.Run(in); err == nil || !strings.Contains(err.Error(), "more than 1000 elements") {
+		t.Errorf("elements: %v", err)
+	}
+}
+
+func TestAnEmptyBatchIsNoProblem(t *testing.T) {
+	m := loadModel(t, "cnn", "1")
+	out, err := m.Run(map[string]*Tensor{m.Inputs[0].Name: {Shape: []int{0, 3, 224, 224}}})
+	if err != nil || !slices.Equal(out[m.Outputs[0].Name].Shape, []int{0, 10}) {
+		t.Errorf("%v %v", out, err)
+	}
+}

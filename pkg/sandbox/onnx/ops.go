@@ -216,11 +216,13 @@ func elementwise(f func(a, b float32) float32) operator {
 }
 
 func broadcast(a, b *Tensor, inPlace bool, l limits, f func(a, b float32) float32) (*Tensor, error) {
-	shape, err := broadcastShape(a.Shape, b.Shape)
-	if err != nil {
-		return nil, err
+	shape, full := a.Shape, covers(a.Shape, b.Shape)
+	var err error
+	if !full {
+		if shape, err = broadcastShape(a.Shape, b.Shape); err != nil {
+			return nil, err
+		}
 	}
-	full := slices.Equal(shape, a.Shape)
 	y := a
 	if !inPlace || !full {
 		if y, err = newTensor(l, shape...); err != nil {
@@ -252,6 +254,20 @@ func broadcast(a, b *Tensor, inPlace bool, l limits, f func(a, b float32) float3
 		}
 	}
 	return y, nil
+}
+
+// covers reports whether broadcasting b to a leaves a's shape as it is.
+func covers(a, b []int) bool {
+	off := len(a) - len(b)
+	if off < 0 {
+		return false
+	}
+	for i, d := range b {
+		if d != 1 && d != a[off+i] {
+			return false
+		}
+	}
+	return true
 }
 
 func broadcastShape(a, b []int) ([]int, error) {
