@@ -24,8 +24,9 @@ type Upstream interface {
 	Name() string
 	// Each runs ask on every endpoint at once and gives back what failed, by endpoint.
 	Each(ctx context.Context, ask func(ctx context.Context, endpoint string, conn grpc.ClientConnInterface) error) map[string]error
-	// Any runs ask on an endpoint that answers, and on another while its fault says that another may do better.
-	Any(ctx context.Context, ask func(ctx context.Context, endpoint string, conn grpc.ClientConnInterface) error) error
+	// Any runs ask on an endpoint that serves a version of a model, as far as is known, and on another one when its
+	// fault says that another may do better.
+	Any(ctx context.Context, model, version string, ask func(ctx context.Context, endpoint string, conn grpc.ClientConnInterface) error) error
 	// Refresh has the state of all models looked at again now, after something has changed it.
 	Refresh()
 }

@@ -50,7 +50,7 @@ func (u *up) Each(ctx context.Context, ask func(context.Context, string, grpc.Cl
 	return failed
 }
 
-func (u *up) Any(ctx context.Context, ask func(context.Context, string, grpc.ClientConnInterface) error) error {
+func (u *up) Any(ctx context.Context, _, _ string, ask func(context.Context, string, grpc.ClientConnInterface) error) error {
 	return ask(ctx, "e0", u.endpoints[0])
 }
 

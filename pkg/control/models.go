@@ -140,7 +140,7 @@ func (s *Service) modelConfig(ctx context.Context, r *tritonpb.ModelConfigReques
 func (s *Service) askTarget(ctx context.Context, t *inference.Target, ask func(ctx context.Context, client tritonpb.GRPCInferenceServiceClient) error) error {
 	for _, up := range s.View.Upstreams() {
 		if up.Name() == t.Upstream {
-			return up.Any(ctx, func(ctx context.Context, _ string, conn grpc.ClientConnInterface) error {
+			return up.Any(ctx, t.Model, t.Version, func(ctx context.Context, _ string, conn grpc.ClientConnInterface) error {
 				return ask(ctx, tritonpb.NewGRPCInferenceServiceClient(conn))
 			})
 		}

@@ -74,9 +74,9 @@ func (u *upstream) Each(ctx context.Context, ask func(ctx context.Context, endpo
 	return failed
 }
 
-// Any runs ask on an endpoint that answers; its error is a fault.
-func (u *upstream) Any(ctx context.Context, ask func(ctx context.Context, endpoint string, conn grpc.ClientConnInterface) error) error {
-	return triton.Classify(ctx, u.Upstream.Any(ctx, func(endpoint string, conn grpc.ClientConnInterface) error { return ask(ctx, endpoint, conn) }))
+// Any runs ask on an endpoint that serves a version of a model; its error is a fault.
+func (u *upstream) Any(ctx context.Context, model, version string, ask func(ctx context.Context, endpoint string, conn grpc.ClientConnInterface) error) error {
+	return triton.Classify(ctx, u.Upstream.AnyReady(ctx, model, version, func(endpoint string, conn grpc.ClientConnInterface) error { return ask(ctx, endpoint, conn) }))
 }
 
 // serving reports whether any model is known to be ready.
