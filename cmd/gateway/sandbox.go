@@ -150,7 +150,7 @@ func serveFaults(f sandboxFlags, server *sandbox.Server) (stop func(), err error
 	if err != nil {
 		return nil, fmt.Errorf("%w; choose another address with --faults, or --faults off", err)
 	}
-	s := &http.Server{Handler: http.NotFoundHandler(), ReadHeaderTimeout: 10 * time.Second}
+	s := &http.Server{Handler: server.FaultsHandler(), ReadHeaderTimeout: 10 * time.Second}
 	go func() { _ = s.Serve(l) }()
 	return func() { _ = s.Close() }, nil
 }
