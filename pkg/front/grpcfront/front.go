@@ -53,9 +53,6 @@ const (
 	maxStreams       = 1000
 	maxHeaderBytes   = 16 << 10
 	handshake        = 10 * time.Second
-	// A goroutine made for each call grows its stack three times on the way through, which was a quarter of all CPU;
-	// those that stay have grown. More calls than workers get goroutines of their own.
-	streamWorkers = 256
 	// Clients may ping every 10 s, also while nothing is under way; twice as often is still forgiven.
 	minPing = 5 * time.Second
 	// Half-open connections of clients that vanished are found by the server's own pings.
@@ -77,7 +74,7 @@ func New(opts Options) *Front {
 		grpc.MaxRecvMsgSize(opts.MaxMessage), grpc.MaxSendMsgSize(opts.MaxMessage+sendSlack),
 		grpc.InitialWindowSize(streamWindow), grpc.InitialConnWindowSize(connectionWindow),
 		grpc.MaxConcurrentStreams(maxStreams), grpc.MaxHeaderListSize(maxHeaderBytes),
-		grpc.ConnectionTimeout(handshake), grpc.NumStreamWorkers(streamWorkers), grpc.InTapHandle(keepMetadata),
+		grpc.ConnectionTimeout(handshake), grpc.NumStreamWorkers(streamWorkers()), grpc.InTapHandle(keepMetadata),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: minPing, PermitWithoutStream: true}),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: pingIdle, Timeout: pingTimeout}),
 	)

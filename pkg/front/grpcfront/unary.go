@@ -28,6 +28,7 @@ func (f *Front) unary(protocol inference.Protocol) grpc.MethodHandler {
 	method := methods[protocol]
 	peek := peekOf(protocol)
 	return func(_ any, ctx context.Context, decode func(any) error, _ grpc.UnaryServerInterceptor) (any, error) {
+		growStack(1)
 		c := f.newCall(ctx, protocol)
 		c.Method = method
 		if err := decode(&c.Request); err != nil {
