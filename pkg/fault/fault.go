@@ -17,8 +17,20 @@ type Fault struct {
 	RetryAfter time.Duration // a hint; 0 means the kind's own
 	Upstream   bool          // an upstream reported it; else the gateway found it
 	Cause      error         // for the log only, never shown
+	// Quota is set by a limit that refused.
+	Quota *Quota
 	// Verbatim keeps a code of the upstream that is not the kind's own.
 	Verbatim codes.Code
+}
+
+// Quota says which bucket refused a call, for QuotaFailure and RateLimit-* headers. It never names another
+// caller's or user's bucket.
+type Quota struct {
+	Limit     string        // the limit's name
+	Subject   string        // whose bucket: "model:fraud", "user:ann", "ip:10.0.0.7"
+	Burst     float64       // tokens it holds
+	Remaining float64       // tokens it has left
+	Reset     time.Duration // until it is full again
 }
 
 // New makes a fault of kind k.

@@ -23,6 +23,13 @@ const (
 	UseStream
 	ControlOff
 	NotServed
+	// the caller
+	AuthMissing
+	AuthInvalid
+	Forbidden
+	RateLimited
+	CostAboveBurst
+	LimiterDown
 	// the caller's time
 	Cancelled
 	Deadline
@@ -69,6 +76,13 @@ var rows = [kinds]Row{
 	UseStream:       {Reason: "USE_STREAM", GRPC: codes.FailedPrecondition, HTTP: 400},
 	ControlOff:      {Reason: "CONTROL_OFF", GRPC: codes.PermissionDenied, HTTP: 403},
 	NotServed:       {Reason: "NOT_SERVED", GRPC: codes.Unimplemented, HTTP: 501},
+
+	AuthMissing:    {Reason: "AUTH_MISSING", GRPC: codes.Unauthenticated, HTTP: 401},
+	AuthInvalid:    {Reason: "AUTH_INVALID", GRPC: codes.Unauthenticated, HTTP: 401},
+	Forbidden:      {Reason: "MODEL_FORBIDDEN", GRPC: codes.PermissionDenied, HTTP: 403},
+	RateLimited:    {Reason: "RATE_LIMITED", GRPC: codes.ResourceExhausted, HTTP: 429, Retry: soon},
+	CostAboveBurst: {Reason: "COST_ABOVE_BURST", GRPC: codes.InvalidArgument, HTTP: 400},
+	LimiterDown:    {Reason: "LIMITER_DOWN", GRPC: codes.Unavailable, HTTP: 503, Retry: soon},
 
 	Cancelled: {Reason: "CANCELLED", GRPC: codes.Canceled, HTTP: 499},
 	Deadline:  {Reason: "DEADLINE", GRPC: codes.DeadlineExceeded, HTTP: 504},

@@ -3,7 +3,9 @@
 package inference
 
 import (
+	"crypto/tls"
 	"net"
+	"net/netip"
 	"time"
 )
 
@@ -48,10 +50,11 @@ const (
 	SharedMemory
 	Trace
 	Log
+	Admin // the operators' port
 	kinds
 )
 
-var kindNames = [kinds]string{"infer", "metadata", "repository", "shm", "trace", "log"}
+var kindNames = [kinds]string{"infer", "metadata", "repository", "shm", "trace", "log", "admin"}
 
 func (k Kind) String() string { return kindNames[k] }
 
@@ -62,15 +65,19 @@ type Call struct {
 	// The front: what came in.
 	Kind     Kind
 	Protocol Protocol
-	Method   string              // full gRPC method, or the HTTP route
-	Start    time.Time           // when the message had been read
-	Peer     net.Addr            // remote address; nil when unknown
-	Incoming map[string][]string // the client's metadata, lower-case keys; owned by the call
-	Request  Frame               // PredictionRequest or ModelInferRequest, see Protocol; owned by the call
-	Head     Head                // what was read from Request without decoding it
-	Stream   *Stream             // set for a message of a client stream
-	Opening  bool                // this call stands for a stream being opened, not for a message
-	Turn     Turn                // keeps the messages of one stream in order; the zero Turn never waits
+	Method   string               // full gRPC method, or the HTTP route
+	Start    time.Time            // when the message had been read
+	Peer     net.Addr             // remote address; nil when unknown
+	TLS      *tls.ConnectionState // of the client's connection; nil without TLS
+	Incoming map[string][]string  // the client's metadata, lower-case keys; owned by the call
+	Request  Frame                // PredictionRequest or ModelInferRequest, see Protocol; owned by the call
+	Head     Head                 // what was read from Request without decoding it
+	Stream   *Stream              // set for a message of a client stream
+	Opening  bool                 // this call stands for a stream being opened, not for a message
+	Turn     Turn                 // keeps the messages of one stream in order; the zero Turn never waits
+
+	// door
+	Address netip.Addr // the client's address, behind proxies that are trusted; the zero Addr when unknown
 
 	// identify
 	Identity
@@ -124,9 +131,9 @@ type Identity struct {
 	TraceID     string // 32 hex digits, or whatever the caller uses
 	TraceParent string // W3C trace context, when the caller sent a valid one
 	TraceState  string
-	Sampled     bool   // the caller's trace context says so
-	Caller      string // the authenticated client; empty when nobody was authenticated
-	User        string // the person the call is made for; empty when unknown
+	Sampled     bool    // the caller's trace context says so
+	Caller      *Caller // the authenticated client; nil when nobody was authenticated
+	User        string  // the person the call is made for; empty when unknown
 }
 
 // Head is what the front reads from a request without decoding it.
@@ -136,6 +143,9 @@ type Head struct {
 	ID         string // the message's own id (KServe)
 	Sequence   Sequence
 	EmptyFinal bool // the caller asked for an empty final answer (triton_enable_empty_final_response)
+
+	// Rows of the first input of a ModelInferRequest, its shape's first dimension; 0 when it has none.
+	Rows int64
 
 	// Of a PredictionRequest: where input_tensor's bytes are in the frame, and metadata.
 	TensorOff, TensorLen int

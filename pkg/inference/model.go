@@ -25,6 +25,8 @@ type Model struct {
 	Timeouts Timeouts
 	// Tensors of Predict as declared; nil means that the upstream's metadata tells.
 	Tensors *Tensors
+	// Limits that are per this model, in the file's order.
+	Limits []*Limit
 	// SetHeaders are set on metadata toward the upstream; "{target}" in a value stands for the target's name.
 	SetHeaders map[string]string
 }

@@ -58,10 +58,10 @@ func TestMetadataOfTheMessageGoesBeforeHeaders(t *testing.T) {
 }
 
 func TestEveryMessageOfAStreamHasItsOwnUserAndTheStreamsRequestID(t *testing.T) {
-	s := &inference.Stream{Identity: inference.Identity{RequestID: "stream-1", User: "opened", Caller: "svc"}}
+	s := &inference.Stream{Identity: inference.Identity{RequestID: "stream-1", User: "opened", Caller: &inference.Caller{Name: "svc"}}}
 	first := identified(t, &inference.Call{Stream: s, Head: inference.Head{Metadata: map[string]string{"user_id": "ann"}}})
 	second := identified(t, &inference.Call{Stream: s})
-	if first.User != "ann" || second.User != "opened" || first.RequestID != "stream-1" || first.Caller != "svc" {
+	if first.User != "ann" || second.User != "opened" || first.RequestID != "stream-1" || first.CallerName() != "svc" {
 		t.Errorf("got %+v and %+v", first, second)
 	}
 }

@@ -100,7 +100,7 @@ func identityAttrs(c *inference.Call) []slog.Attr {
 	)
 	for _, a := range []struct{ name, value string }{
 		{telemetry.AttrTraceID, c.TraceID},
-		{telemetry.AttrCaller, c.Caller},
+		{telemetry.AttrCaller, c.CallerName()},
 		{telemetry.AttrUser, c.User},
 	} {
 		if a.value != "" {
