@@ -26,6 +26,7 @@ const (
 	// the caller
 	AuthMissing
 	AuthInvalid
+	AuthUnavailable
 	Forbidden
 	RateLimited
 	CostAboveBurst
@@ -77,12 +78,13 @@ var rows = [kinds]Row{
 	ControlOff:      {Reason: "CONTROL_OFF", GRPC: codes.PermissionDenied, HTTP: 403},
 	NotServed:       {Reason: "NOT_SERVED", GRPC: codes.Unimplemented, HTTP: 501},
 
-	AuthMissing:    {Reason: "AUTH_MISSING", GRPC: codes.Unauthenticated, HTTP: 401},
-	AuthInvalid:    {Reason: "AUTH_INVALID", GRPC: codes.Unauthenticated, HTTP: 401},
-	Forbidden:      {Reason: "MODEL_FORBIDDEN", GRPC: codes.PermissionDenied, HTTP: 403},
-	RateLimited:    {Reason: "RATE_LIMITED", GRPC: codes.ResourceExhausted, HTTP: 429, Retry: soon},
-	CostAboveBurst: {Reason: "COST_ABOVE_BURST", GRPC: codes.InvalidArgument, HTTP: 400},
-	LimiterDown:    {Reason: "LIMITER_DOWN", GRPC: codes.Unavailable, HTTP: 503, Retry: soon},
+	AuthMissing:     {Reason: "AUTH_MISSING", GRPC: codes.Unauthenticated, HTTP: 401},
+	AuthInvalid:     {Reason: "AUTH_INVALID", GRPC: codes.Unauthenticated, HTTP: 401},
+	AuthUnavailable: {Reason: "AUTH_UNAVAILABLE", GRPC: codes.Unavailable, HTTP: 503, Retry: soon},
+	Forbidden:       {Reason: "MODEL_FORBIDDEN", GRPC: codes.PermissionDenied, HTTP: 403},
+	RateLimited:     {Reason: "RATE_LIMITED", GRPC: codes.ResourceExhausted, HTTP: 429, Retry: soon},
+	CostAboveBurst:  {Reason: "COST_ABOVE_BURST", GRPC: codes.InvalidArgument, HTTP: 400},
+	LimiterDown:     {Reason: "LIMITER_DOWN", GRPC: codes.Unavailable, HTTP: 503, Retry: soon},
 
 	Cancelled: {Reason: "CANCELLED", GRPC: codes.Canceled, HTTP: 499},
 	Deadline:  {Reason: "DEADLINE", GRPC: codes.DeadlineExceeded, HTTP: 504},
