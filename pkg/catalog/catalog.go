@@ -142,13 +142,13 @@ func (c *Catalog) Model(ctx context.Context, name string) (*inference.Model, err
 		return m, nil
 	}
 	if !s.Config.Passthrough {
-		return nil, modelNotFound(name)
+		return nil, fault.UnknownModel(name)
 	}
 	sources := s.sources
 	if s.ownsAny(name) {
 		sources = slices.DeleteFunc(slices.Clone(sources), func(u Source) bool { return s.owned[ownedName{u.Name(), name}] != nil })
 		if len(sources) == 0 {
-			return nil, modelNotFound(name)
+			return nil, fault.UnknownModel(name)
 		}
 	}
 	return c.passthrough.model(ctx, name, sources, s.Config.Defaults)

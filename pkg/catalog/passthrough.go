@@ -60,7 +60,7 @@ func (p *passthrough) model(ctx context.Context, name string, sources []Source, 
 		p.drop(name)
 	}
 	if len(name) > maxName {
-		return nil, modelNotFound(name[:maxName])
+		return nil, fault.UnknownModel(name)
 	}
 	source, versions, err := p.find(ctx, name, "", sources)
 	if err != nil {
@@ -85,7 +85,7 @@ func (p *passthrough) find(ctx context.Context, name, version string, sources []
 	}
 	flight := p.flights.DoChan(key, func() (any, error) {
 		if !listed && !p.limiter.Allow() {
-			return nil, modelNotFound(name)
+			return nil, fault.UnknownModel(name)
 		}
 		// Not under ctx: the answer is for everybody who waits, whoever of them leaves.
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), askTimeout)
@@ -126,7 +126,7 @@ func ask(ctx context.Context, name, version string, sources []Source) (Source, [
 	case silent == nil && version != "":
 		return nil, nil, versionNotFound(name, version)
 	case silent == nil:
-		return nil, nil, modelNotFound(name)
+		return nil, nil, fault.UnknownModel(name)
 	case errors.Is(silent, context.DeadlineExceeded):
 		return nil, nil, fault.Wrap(fault.NoEndpoint, silent, "no upstream answered within %s whether it has model %q; try again shortly", askTimeout, name)
 	}
@@ -202,8 +202,4 @@ func implicitModel(m *implicit, timeouts inference.Timeouts, ask func(ctx contex
 		Name: m.name, Timeouts: timeouts, Choose: m.choose,
 		Pin: func(ctx context.Context, version string) (*inference.Target, error) { return m.pin(ctx, version, ask) },
 	}
-}
-
-func modelNotFound(name string) *fault.Fault {
-	return fault.New(fault.ModelNotFound, "model %q is not known here; check the name, or ask the repository index (RepositoryIndex, POST /v2/repository/index) which models there are", name)
 }
