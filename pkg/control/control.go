@@ -45,9 +45,19 @@ type View interface {
 	Ready() bool
 }
 
+// Access decides what callers may see and control, by the names clients know.
+type Access interface {
+	Allows(caller *inference.Caller, model string, kind inference.Kind) bool
+	// Everything reports whether kind is granted on every model, also on those that have no name here.
+	Everything(caller *inference.Caller, kind inference.Kind) bool
+	// Refusal is what a caller is told that may not: that a rule is missing, or that there is no such model.
+	Refusal(caller *inference.Caller, model string, kind inference.Kind) error
+}
+
 // Service answers.
 type Service struct {
 	View    View
+	Access  Access // nil lets everybody see and control everything
 	Version string // of the gateway
 }
 
@@ -61,21 +71,24 @@ func (s *Service) Do(ctx context.Context, c *inference.Call, method string, requ
 	case *tritonpb.ServerMetadataRequest:
 		return s.serverMetadata(), nil
 	case *tritonpb.ModelReadyRequest:
-		return s.modelReady(ctx, r)
+		return s.modelReady(ctx, c.Caller, r)
 	case *tritonpb.ModelMetadataRequest:
-		return s.modelMetadata(ctx, r)
+		return s.modelMetadata(ctx, c.Caller, r)
 	case *tritonpb.ModelConfigRequest:
-		return s.modelConfig(ctx, r)
+		return s.modelConfig(ctx, c.Caller, r)
 	case *tritonpb.ModelStatisticsRequest:
-		return s.statistics(ctx, r)
+		return s.statistics(ctx, c.Caller, r)
 	case *tritonpb.RepositoryIndexRequest:
-		return s.index(ctx, r)
+		return s.index(ctx, c.Caller, r)
 	}
 	if !s.View.Open(c.Kind) {
 		return nil, fault.New(fault.ControlOff, "%s is closed on this gateway; an operator opens it with control: [%s]", method, c.Kind)
 	}
 	up, err := s.upstream(c)
 	if err != nil {
+		return nil, err
+	}
+	if err := s.mayChange(c.Caller, up, request); err != nil {
 		return nil, err
 	}
 	return s.everywhere(ctx, up, method, request)

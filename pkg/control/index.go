@@ -10,12 +10,13 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/model-gateway/model-gateway/pkg/fault"
+	"github.com/model-gateway/model-gateway/pkg/inference"
 	tritonpb "github.com/model-gateway/model-gateway/proto/triton"
 )
 
 // index is the union of all endpoints' indexes, under the names clients know. A version that is ready on one endpoint
-// and not on another is listed as ready: calls for it are served.
-func (s *Service) index(ctx context.Context, r *tritonpb.RepositoryIndexRequest) (*tritonpb.RepositoryIndexResponse, error) {
+// and not on another is listed as ready: calls for it are served. Each caller finds only what it may see.
+func (s *Service) index(ctx context.Context, caller *inference.Caller, r *tritonpb.RepositoryIndexRequest) (*tritonpb.RepositoryIndexResponse, error) {
 	type key struct{ name, version string }
 	var mu sync.Mutex
 	merged := make(map[key]*tritonpb.RepositoryIndexResponse_ModelIndex)
@@ -27,7 +28,7 @@ func (s *Service) index(ctx context.Context, r *tritonpb.RepositoryIndexRequest)
 		mu.Lock()
 		defer mu.Unlock()
 		for _, m := range answer.Models {
-			for _, name := range s.View.NamesOf(up.Name(), m.Name) {
+			for _, name := range s.seen(caller, up, m.Name) {
 				k := key{name, m.Version}
 				if old := merged[k]; old == nil || (old.State != "READY" && m.State == "READY") {
 					merged[k] = &tritonpb.RepositoryIndexResponse_ModelIndex{Name: name, Version: m.Version, State: m.State, Reason: m.Reason}

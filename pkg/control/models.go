@@ -23,10 +23,14 @@ func (s *Service) serverMetadata() *tritonpb.ServerMetadataResponse {
 	}
 }
 
-// target gives the target that a question about a model and version is about.
-func (s *Service) target(ctx context.Context, name, version string) (*inference.Target, error) {
+// target gives the target that a question about a model and version is about. Whether the caller may see the model is
+// settled before anything is looked up.
+func (s *Service) target(ctx context.Context, caller *inference.Caller, name, version string) (*inference.Target, error) {
 	if name == "" {
 		return nil, fault.New(fault.InvalidArgument, "the model's name is empty; name the model asked about")
+	}
+	if err := s.maySee(caller, name); err != nil {
+		return nil, err
 	}
 	m, err := s.View.Model(ctx, name)
 	if err != nil {
@@ -45,12 +49,13 @@ func (s *Service) target(ctx context.Context, name, version string) (*inference.
 	return m.Choose()
 }
 
-// modelReady tells whether a call to the model could be served now. An unknown model is not ready, which is no error.
-func (s *Service) modelReady(ctx context.Context, r *tritonpb.ModelReadyRequest) (*tritonpb.ModelReadyResponse, error) {
-	t, err := s.target(ctx, r.Name, r.Version)
+// modelReady tells whether a call to the model could be served now. An unknown model is not ready, which is no error; so
+// is one that is hidden from the caller.
+func (s *Service) modelReady(ctx context.Context, caller *inference.Caller, r *tritonpb.ModelReadyRequest) (*tritonpb.ModelReadyResponse, error) {
+	t, err := s.target(ctx, caller, r.Name, r.Version)
 	if err != nil {
 		switch f := fault.Of(err); f.Kind {
-		case fault.InvalidArgument, fault.BadVersion, fault.Cancelled, fault.Deadline:
+		case fault.InvalidArgument, fault.BadVersion, fault.Forbidden, fault.AuthMissing, fault.Cancelled, fault.Deadline:
 			return nil, err
 		default:
 			return &tritonpb.ModelReadyResponse{}, nil
@@ -67,8 +72,8 @@ func (s *Service) modelReady(ctx context.Context, r *tritonpb.ModelReadyRequest)
 	return &tritonpb.ModelReadyResponse{Ready: ready}, nil
 }
 
-func (s *Service) modelMetadata(ctx context.Context, r *tritonpb.ModelMetadataRequest) (*tritonpb.ModelMetadataResponse, error) {
-	t, err := s.target(ctx, r.Name, r.Version)
+func (s *Service) modelMetadata(ctx context.Context, caller *inference.Caller, r *tritonpb.ModelMetadataRequest) (*tritonpb.ModelMetadataResponse, error) {
+	t, err := s.target(ctx, caller, r.Name, r.Version)
 	if err != nil {
 		return nil, err
 	}
@@ -117,8 +122,8 @@ func (s *Service) versions(ctx context.Context, name string, t *inference.Target
 // unpinned reports whether a question leaves the version to the gateway.
 func unpinned(version string) bool { return version == "" || version == "0" }
 
-func (s *Service) modelConfig(ctx context.Context, r *tritonpb.ModelConfigRequest) (*tritonpb.ModelConfigResponse, error) {
-	t, err := s.target(ctx, r.Name, r.Version)
+func (s *Service) modelConfig(ctx context.Context, caller *inference.Caller, r *tritonpb.ModelConfigRequest) (*tritonpb.ModelConfigResponse, error) {
+	t, err := s.target(ctx, caller, r.Name, r.Version)
 	if err != nil {
 		return nil, err
 	}

@@ -10,14 +10,15 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 
+	"github.com/model-gateway/model-gateway/pkg/inference"
 	tritonpb "github.com/model-gateway/model-gateway/proto/triton"
 )
 
 // statistics sums what all endpoints have counted, under the names clients know.
-func (s *Service) statistics(ctx context.Context, r *tritonpb.ModelStatisticsRequest) (*tritonpb.ModelStatisticsResponse, error) {
+func (s *Service) statistics(ctx context.Context, caller *inference.Caller, r *tritonpb.ModelStatisticsRequest) (*tritonpb.ModelStatisticsResponse, error) {
 	sum := &summary{byModel: make(map[modelVersion]*tritonpb.ModelStatistics)}
 	if r.Name != "" {
-		if err := s.modelStatistics(ctx, r, sum); err != nil {
+		if err := s.modelStatistics(ctx, caller, r, sum); err != nil {
 			return nil, err
 		}
 		return sum.answer(), nil
@@ -28,7 +29,7 @@ func (s *Service) statistics(ctx context.Context, r *tritonpb.ModelStatisticsReq
 			return err
 		}
 		for _, m := range answer.ModelStats {
-			for _, name := range s.View.NamesOf(up.Name(), m.Name) {
+			for _, name := range s.seen(caller, up, m.Name) {
 				sum.add(name, m)
 			}
 		}
@@ -41,8 +42,8 @@ func (s *Service) statistics(ctx context.Context, r *tritonpb.ModelStatisticsReq
 }
 
 // modelStatistics sums one model over the endpoints of its upstream. Endpoints that do not have it count nothing.
-func (s *Service) modelStatistics(ctx context.Context, r *tritonpb.ModelStatisticsRequest, sum *summary) error {
-	t, err := s.target(ctx, r.Name, r.Version)
+func (s *Service) modelStatistics(ctx context.Context, caller *inference.Caller, r *tritonpb.ModelStatisticsRequest, sum *summary) error {
+	t, err := s.target(ctx, caller, r.Name, r.Version)
 	if err != nil {
 		return err
 	}
