@@ -47,6 +47,7 @@ type Metrics struct {
 	configMu   sync.Mutex
 
 	health health
+	limits limits
 
 	// What recording looks up, so that it does not build labels each time.
 	seenRequests readmap.Map[requestKey, prometheus.Observer]
@@ -99,6 +100,7 @@ func New(b Build) *Metrics {
 		m.reloads, m.successful, m.loadedAt, m.config, build, &m.health,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 	)
+	m.limits.register(m.registry)
 	return m
 }
 

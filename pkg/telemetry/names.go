@@ -17,6 +17,10 @@ const (
 	ConfigInfo       = "gateway_config_info"
 	EndpointUp       = "gateway_endpoint_up"
 	ModelReady       = "gateway_model_ready"
+	LimitDecisions   = "gateway_limit_decisions_total"
+	LimitSource      = "gateway_limit_source_total"
+	LimitLeases      = "gateway_limit_leases"
+	LimitStoreErrors = "gateway_limit_store_errors_total"
 )
 
 // Names of labels.
@@ -36,6 +40,9 @@ const (
 	LabelReason   = "reason" // of a fault
 	LabelRevision = "revision"
 	LabelGo       = "goversion"
+	LabelLimit    = "limit"    // its name
+	LabelDecision = "decision" // see Decision
+	LabelSource   = "source"   // see Source
 )
 
 // Values that stand for what may not be a label of its own.

@@ -47,6 +47,14 @@ func filled() *Metrics {
 	m.Suppressed()
 	m.Reloaded("9f86d081", time.Unix(1_700_000_000, 0))
 	m.ReloadRefused()
+	perUser := m.Limit("per-user", "fraud")
+	perUser.Decided(Allowed, SourceExact)
+	perUser.Decided(Refused, SourceOverMemory)
+	perUser.Decided(FallbackRefused, SourceLocal)
+	m.Limit("everyone", "").Decided(ShadowRefused, SourceLeased)
+	m.LimitLeases(2)
+	m.LimitLeases(-1)
+	m.LimitStoreFailed()
 	m.ShowEndpoints(func() []EndpointState {
 		return []EndpointState{{"triton", "10.0.0.1:8001", true}, {"triton", "10.0.0.2:8001", false}, {"triton", "10.0.0.1:8001", false}}
 	})
