@@ -7,6 +7,9 @@
 package config
 
 import (
+	"crypto/sha256"
+	"net/netip"
+	"reflect"
 	"slices"
 	"time"
 
@@ -24,6 +27,21 @@ type Config struct {
 	Notes []string
 
 	Listen Listen
+	// Auth says whether callers must prove who they are; AuthStated, that the file says so itself.
+	Auth       Auth
+	AuthStated bool
+	// Trusted are the networks whose x-forwarded-for is believed; masked, IPv4 never as mapped into IPv6.
+	Trusted []netip.Prefix
+	// Callers in the file's order; their names and keys are unique.
+	Callers []Caller
+	// Access says which of them may do what.
+	Access Access
+	// Limits that span models: per ip, caller and global. Those of a model stand at the model.
+	Limits []*inference.Limit
+	// Redis is where replicas share limits; nil: in memory.
+	Redis *Redis
+	// Replicas is how many gateways share a rate while Redis has never been seen; at least 1.
+	Replicas int
 	// Passthrough lets a name that no model declares through under its own name.
 	Passthrough bool
 	// Control lists the kinds of control that are open: "repository", "shm", "trace", "log". Sorted, no doubles.
@@ -46,7 +64,106 @@ type Listen struct {
 	MaxMessage  int           // bytes of one message, on every hop
 	DrainBefore time.Duration // unready, and still taking calls
 	DrainGrace  time.Duration // for calls under way to finish
+	TLS         *ListenTLS    // toward clients of the data port; nil: plaintext
 }
+
+// ListenTLS names the files of TLS toward clients, PEM.
+type ListenTLS struct {
+	Cert, Key string
+	ClientCA  string // authorities of client certificates; "" asks for none
+}
+
+// Auth says whether callers must prove who they are.
+type Auth uint8
+
+// The ways to treat a caller that proves nothing.
+const (
+	AuthNone     Auth = iota // a trusted network: it is believed
+	AuthRequired             // it is refused
+)
+
+func (a Auth) String() string { return [...]string{"none", "required"}[a] }
+
+// Caller is a declared client and the ways in which it may prove who it is: at least one of Keys, JWT and MTLS.
+type Caller struct {
+	Name         string
+	Keys         []KeyHash // from the file, keys_file and keys_env, no doubles
+	JWT          *JWT
+	MTLS         *MTLS
+	MayNameUsers bool
+	Priority     inference.Priority
+}
+
+// KeyHash is the SHA-256 of a key's text.
+type KeyHash [sha256.Size]byte
+
+// JWT says which tokens are a caller's: those of Issuer for Audience and, where CallerClaim is set, with the caller's name
+// in that claim. No two callers can take the same token.
+type JWT struct {
+	Issuer      string // iss
+	JWKS        string // https://..., http:// on loopback only, or a file's path; see JWKSFile
+	Audience    string // aud
+	CallerClaim string // "": every such token is this caller's
+	UserClaim   string // the claim with the user's name; "": none
+	RolesClaim  string // the claim with a text or a list of texts; "": none
+}
+
+// JWKSFile gives the path of the keys' file, "" when they are at a URL.
+func (j *JWT) JWKSFile() string {
+	if isURL(j.JWKS) {
+		return ""
+	}
+	return j.JWKS
+}
+
+// MTLS says which certificates are a caller's, see MatchSAN. Where several callers match, the first in the file is meant.
+type MTLS struct {
+	SAN string // pattern
+}
+
+// Access says which caller may do what. Without rules a caller has infer and metadata of every model; with rules, what
+// they grant, and infer and metadata of nothing else.
+type Access struct {
+	HideForbidden bool // a model the caller may not see is not found
+	Rules         []AccessRule
+}
+
+// AccessRule grants kinds of calls.
+type AccessRule struct {
+	Callers []string         // declared names; "*" in the file is all of them
+	Models  []string         // patterns, see MatchModel; none in a rule that allows only kinds without a model
+	Allow   []inference.Kind // at least one, no doubles
+}
+
+// Redis is how to reach Redis.
+type Redis struct {
+	Addresses []string // host:port each: one server; or sentinels; or some of a cluster
+	Mode      string   // RedisStandalone, RedisSentinel or RedisCluster
+	Master    string   // the name that sentinels know; "" in other modes
+	Prefix    string   // of every key, without a colon at its end
+	User      string   // "": the default user
+	Password  string   // from password_file; may change on a reload
+	TLS       *ClientTLS
+	Timeout   time.Duration // of one round trip, 1ms to 1s
+	WhenDown  inference.WhenDown
+}
+
+// Modes of Redis.
+const (
+	RedisStandalone = "standalone"
+	RedisSentinel   = "sentinel"
+	RedisCluster    = "cluster"
+)
+
+// ClientTLS is TLS toward an upstream or Redis.
+type ClientTLS struct {
+	CA         string // CASystem, or a file of authorities, PEM
+	Cert, Key  string // files of our own certificate, PEM; both or none
+	ServerName string // expected in place of the host; "": the host
+}
+
+// CASystem stands for the authorities that the system trusts.
+const CASystem = "system"
 
 // Where /metrics is served.
 const (
@@ -72,6 +189,10 @@ type Upstream struct {
 	Endpoints   []string // host:port each, no doubles
 	DNS         string   // host:port; every address the host has is an endpoint
 	Traceparent string   // TraceSampled, TraceAlways or TraceNever
+	TLS         *ClientTLS
+	// Headers are metadata on everything that is sent to it, probes included: names in lower case, values from the file
+	// or from files it names, which may change on a reload. Nil when there are none.
+	Headers map[string]string
 }
 
 // Addresses are Endpoints, or the one dns:///host:port.
@@ -105,6 +226,8 @@ type Model struct {
 	Timeouts inference.Timeouts
 	// Tensors of Predict; nil means that the upstream's metadata tells.
 	Tensors *inference.Tensors
+	// Limits of this model: per model, user and model_caller.
+	Limits []*inference.Limit
 	// SetHeaders are set on metadata toward the upstream, names in lower case; "{target}" in a value stands for
 	// the target's name. Nil when there are none.
 	SetHeaders map[string]string
@@ -141,6 +264,7 @@ func NeedsRestart(old, next *Config) []string {
 		{"listen.max_message", old.Listen.MaxMessage == next.Listen.MaxMessage},
 		{"listen.drain.before", old.Listen.DrainBefore == next.Listen.DrainBefore},
 		{"listen.drain.grace", old.Listen.DrainGrace == next.Listen.DrainGrace},
+		{"listen.tls", reflect.DeepEqual(old.Listen.TLS, next.Listen.TLS)},
 	} {
 		if !f.same {
 			names = append(names, f.name)

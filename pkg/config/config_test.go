@@ -383,6 +383,8 @@ func TestWhatNeedsARestartIsNamed(t *testing.T) {
 		switch f := reflect.ValueOf(&changed.Listen).Elem().Field(i); f.Kind() {
 		case reflect.String:
 			f.SetString("changed")
+		case reflect.Pointer:
+			f.Set(reflect.New(f.Type().Elem()))
 		default:
 			f.SetInt(1)
 		}

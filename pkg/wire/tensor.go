@@ -3,25 +3,13 @@ package wire
 import (
 	"encoding/binary"
 	"math"
+
+	"github.com/model-gateway/model-gateway/pkg/inference"
 )
 
 // DatatypeSize is the size in bytes of an element of a KServe datatype: 0 for BYTES, whose elements carry their own
 // length, and -1 for a name that is no datatype.
-func DatatypeSize(name string) int {
-	switch name {
-	case "BOOL", "INT8", "UINT8":
-		return 1
-	case "INT16", "UINT16", "FP16", "BF16":
-		return 2
-	case "INT32", "UINT32", "FP32":
-		return 4
-	case "INT64", "UINT64", "FP64":
-		return 8
-	case "BYTES":
-		return 0
-	}
-	return -1
-}
+func DatatypeSize(name string) int { return inference.DatatypeSize(name) }
 
 // floating reports whether a datatype is a floating-point one.
 func floating(datatype string) bool {
