@@ -67,8 +67,8 @@ const MaxDraws = 64
 // ErrDown says that the store is known not to answer and was not asked.
 var ErrDown = errors.New("the store of limits does not answer; this replica decides alone until it does")
 
-// Check refuses sets that no store takes: too many draws, keys of several slots, numbers that are none. The errors
-// say what the caller did wrong. Stores call it.
+// Check refuses sets that no store takes: too many draws, keys of several slots, a key twice, numbers that are none.
+// The errors say what the caller did wrong. Stores call it.
 func Check(draws []Draw) error {
 	if len(draws) > MaxDraws {
 		return fmt.Errorf("%d draws at once; at most %d", len(draws), MaxDraws)
@@ -84,8 +84,64 @@ func Check(draws []Draw) error {
 		if i > 0 && Tag(d.Key) != Tag(draws[0].Key) {
 			return fmt.Errorf("draws on %q and %q at once, which live in different slots", draws[0].Key, d.Key)
 		}
+		for j := range i {
+			if draws[j].Key == d.Key {
+				return fmt.Errorf("two draws on %q at once; let one pay for both", d.Key)
+			}
+		}
 	}
 	return nil
+}
+
+// Judge is the decision that every store must come to: given draws whose Left says what their buckets hold, it fills
+// in Able and, if take, counts Left down where a bucket pays. Stores call it.
+func Judge(draws []Draw, take bool) Verdict {
+	v := Verdict{OK: true, Short: -1}
+	for i := range draws {
+		d := &draws[i]
+		d.Able = d.Left >= d.Cost
+		if d.Able || d.Shadow {
+			continue
+		}
+		if v.OK {
+			v.OK, v.Short = false, i
+		}
+		v.RetryAfter = max(v.RetryAfter, Wait(d.Rate, d.Left, d.Cost))
+	}
+	if v.OK && take {
+		for i := range draws {
+			if d := &draws[i]; d.Able {
+				d.Left -= d.Cost
+			}
+		}
+	}
+	return v
+}
+
+// CheckLease refuses leases that no store gives. Stores call it.
+func CheckLease(key string, rate inference.Rate, want float64) error {
+	if !(want >= 1) || math.IsInf(want, 0) {
+		return fmt.Errorf("a lease of %v tokens of %q; a lease is of 1 or more", want, key)
+	}
+	return checkRate(key, rate)
+}
+
+// Lend is the answer to a lease of a bucket that holds left tokens. Stores call it.
+func Lend(rate inference.Rate, left, want float64) Leased {
+	got := math.Floor(min(left, want))
+	l := Leased{Got: got, Left: left - got}
+	if got == 0 {
+		l.RetryAfter = Wait(rate, left, 1)
+	}
+	return l
+}
+
+// Refill is what a bucket holds that held left, elapsed ago. Time that runs backwards refills nothing and takes nothing.
+func Refill(rate inference.Rate, left float64, elapsed time.Duration) float64 {
+	if elapsed > 0 {
+		left += elapsed.Seconds() * rate.PerSecond
+	}
+	return min(max(left, 0), rate.Burst)
 }
 
 func checkRate(key string, r inference.Rate) error {
