@@ -15,8 +15,9 @@ import (
 	"github.com/model-gateway/model-gateway/pkg/inference"
 )
 
-// Rule grants each of Callers each kind of Allow on models whose whole name fits one of Models. In Models "*" stands for
-// any run of bytes, slashes included. Kinds that are not about a model (shm, trace, log, admin) ignore Models.
+// Rule grants each of Callers each kind of Allow on models whose whole name fits one of Models: in these, * is any run of
+// characters, slashes included, ? is one, [a-z] one of a class. Kinds that are not about a model (shm, trace, log, admin)
+// ignore Models.
 type Rule struct {
 	Callers []string
 	Models  []string
@@ -43,15 +44,15 @@ type grants [kinds]grant
 
 // grant is where one caller has one kind.
 type grant struct {
-	any   bool // on some model, or without one
-	all   bool // on every model
-	names map[string]int
-	globs []ruleGlob
-	first int // rule that granted all, or a kind without models
+	any   bool           // on some model, or without one
+	all   bool           // on every model
+	first int            // rule that granted all, or a kind without models
+	names map[string]int // plain names, and the rules that granted them
+	globs []rulePattern
 }
 
-type ruleGlob struct {
-	glob
+type rulePattern struct {
+	pattern
 	rule int
 }
 
@@ -83,20 +84,20 @@ func (g *grant) add(rule int, models []string, byModel bool) {
 		}
 		return
 	}
-	for _, pattern := range models {
+	for _, model := range models {
 		switch {
-		case everything(pattern):
+		case everything(model):
 			if !g.all {
 				g.all, g.first = true, rule
 			}
-		case strings.Contains(pattern, "*"):
-			g.globs = append(g.globs, ruleGlob{compile(pattern), rule})
-		case pattern != "":
+		case strings.ContainsAny(model, special):
+			g.globs = append(g.globs, rulePattern{compile(model), rule})
+		case model != "":
 			if g.names == nil {
 				g.names = make(map[string]int)
 			}
-			if _, ok := g.names[pattern]; !ok {
-				g.names[pattern] = rule
+			if _, ok := g.names[model]; !ok {
+				g.names[model] = rule
 			}
 		default: // the empty name is no model's
 			continue

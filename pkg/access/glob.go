@@ -1,36 +1,52 @@
 package access
 
-import "strings"
+import (
+	"path"
+	"strings"
+)
 
-// glob is a compiled pattern of model names. "*" stands for any run of bytes, none and slashes included; everything
-// else stands for itself.
-type glob struct {
+// pattern matches whole names: * is any run of characters, slashes included, ? is one, [a-z] one of a class, and a backslash
+// makes the next character plain.
+type pattern struct {
+	// Of a pattern in which only stars are special:
 	prefix, suffix string
 	middle         []string // between the first and the last star, in order; none is empty
 	least          int      // bytes that a name has at least
+	// Any other:
+	odd string // for path.Match, flat
 }
 
-// compile makes a glob of a pattern with at least one star.
-func compile(pattern string) glob {
-	parts := strings.Split(pattern, "*")
-	g := glob{prefix: parts[0], suffix: parts[len(parts)-1]}
-	g.least = len(g.prefix) + len(g.suffix)
-	for _, p := range parts[1 : len(parts)-1] {
-		if p != "" {
-			g.middle = append(g.middle, p)
-			g.least += len(p)
+// special are the characters that make a pattern of a name.
+const special = `*?[\`
+
+// compile makes a pattern of a text that has something special in it. One that is malformed matches nothing.
+func compile(text string) pattern {
+	if strings.ContainsAny(text, special[1:]) {
+		return pattern{odd: flat(text)}
+	}
+	parts := strings.Split(text, "*")
+	p := pattern{prefix: parts[0], suffix: parts[len(parts)-1]}
+	p.least = len(p.prefix) + len(p.suffix)
+	for _, part := range parts[1 : len(parts)-1] {
+		if part != "" {
+			p.middle = append(p.middle, part)
+			p.least += len(part)
 		}
 	}
-	return g
+	return p
 }
 
-// match reports whether the whole of name fits. It looks at each byte of name at most once for each part between stars.
-func (g *glob) match(name string) bool {
-	if len(name) < g.least || !strings.HasPrefix(name, g.prefix) || !strings.HasSuffix(name, g.suffix) {
+// match reports whether the whole of name fits. Nothing in it goes back: its time is bounded by the pattern times the name.
+func (p *pattern) match(name string) bool {
+	if p.odd != "" {
+		ok, err := path.Match(p.odd, flat(name))
+		return ok && err == nil
+	}
+	if len(name) < p.least || !strings.HasPrefix(name, p.prefix) || !strings.HasSuffix(name, p.suffix) {
 		return false
 	}
-	rest := name[len(g.prefix) : len(name)-len(g.suffix)]
-	for _, part := range g.middle { // the first place that fits leaves most for the parts after it
+	rest := name[len(p.prefix) : len(name)-len(p.suffix)]
+	for _, part := range p.middle { // the first place that fits leaves most for the parts after it
 		i := strings.Index(rest, part)
 		if i < 0 {
 			return false
@@ -40,5 +56,8 @@ func (g *glob) match(name string) bool {
 	return true
 }
 
+// flat puts what no name has in place of the one character that path.Match never lets a star run over.
+func flat(s string) string { return strings.ReplaceAll(s, "/", "\x00") }
+
 // everything reports whether a pattern fits every name.
-func everything(pattern string) bool { return pattern != "" && strings.Trim(pattern, "*") == "" }
+func everything(text string) bool { return text != "" && strings.Trim(text, "*") == "" }
