@@ -54,6 +54,7 @@ fmt: $(BIN)/.golangci-lint-$(GOLANGCI_LINT) ## format the Go code
 unit: $(BIN)/.gotestsum-$(GOTESTSUM) ## unit tests, with the seeds of the fuzz tests, under the race detector
 	$(if $(RACE),,@echo "no C compiler: testing without the race detector")
 	$(BIN)/gotestsum --format pkgname-and-test-fails --format-hide-empty-pkg -- $(RACE) $(PKG)
+	$(if $(RACE),$(GO) test -run NextToNoAllocation ./pkg/gateway)
 	$(GO) test -C proto/gen ./...
 
 .PHONY: quick
