@@ -100,6 +100,9 @@ func (s *snapshot) byBearer(ctx context.Context, sent []string, now time.Time) (
 	if who := s.keys[HashKey(credential)]; who != nil {
 		return who, "", nil
 	}
+	if strings.ContainsAny(credential, " \t,") { // only now, since a good one has none of them
+		return nil, "", errScheme
+	}
 	return nil, "", errKey
 }
 
@@ -110,5 +113,5 @@ func bearer(sent []string) (string, bool) {
 		return "", false
 	}
 	credential := strings.Trim(sent[0][len(scheme):], " ")
-	return credential, credential != "" && !strings.ContainsAny(credential, " \t,")
+	return credential, credential != ""
 }

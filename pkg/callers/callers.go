@@ -118,7 +118,7 @@ func (c *Callers) Set(required bool, entries []Entry) error {
 		}
 	}
 	if len(s.issuers) > 0 {
-		s.verified = new(cache)
+		s.verified = newCache()
 	}
 	s.missing = fault.New(fault.AuthMissing, "%s", waysIn(s))
 	c.current.Store(s)

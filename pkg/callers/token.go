@@ -60,16 +60,15 @@ var parser = jwt.NewParser(jwt.WithJSONNumber(), jwt.WithStrictDecoding())
 
 // byToken finds the caller that a token is of.
 func (s *snapshot) byToken(ctx context.Context, raw string, now time.Time) (*inference.Caller, string, error) {
-	hash := HashKey(raw)
-	if v := s.verified.get(&hash, now); v != nil {
+	if v := s.verified.get(raw, now); v != nil {
 		return v.caller, v.user, nil
 	}
 	v, err := s.verify(ctx, raw)
 	if err != nil {
 		return nil, "", err
 	}
-	if v.hash = hash; now.Before(v.until) {
-		s.verified.put(v)
+	if now.Before(v.until) {
+		s.verified.put(raw, v)
 	}
 	return v.caller, v.user, nil
 }
