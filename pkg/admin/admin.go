@@ -1,16 +1,12 @@
 // Package admin serves the port for operators: probes, metrics, and what the gateway is made of right now. Probes and
-// metrics are open; everything else answers only where the port listens on loopback, since this build has no
-// credentials to ask for.
+// metrics are open. Everything else answers on loopback to all who reach it, and beyond it to callers with the kind
+// admin, who send the credentials they call with. Every change is kept for the record, whoever makes it.
 package admin
 
 import (
 	"encoding/json"
-	"net"
 	"net/http"
 	"net/http/pprof"
-	"net/netip"
-	"slices"
-	"strings"
 	"time"
 )
 
@@ -23,7 +19,7 @@ type Gateway interface {
 	Catalog() []Model
 	// Endpoints lists the addresses of all upstreams.
 	Endpoints() []Endpoint
-	// Config is the configuration in force, as it was read, and its hash.
+	// Config is the configuration in force with its secrets masked, and its hash.
 	Config() (source []byte, hash string)
 	// Reload reads the configuration again.
 	Reload() error
@@ -60,6 +56,13 @@ type Options struct {
 	Loopback bool
 	// Profile opens /debug/pprof/.
 	Profile bool
+	// Callers and Access tell operators from others beyond loopback; without them nobody is one.
+	Callers Callers
+	Access  Access
+	// Audit keeps the record of changes; nil keeps none.
+	Audit *Audit
+	// Explainer answers GET /explain; nil leaves it out.
+	Explainer Explainer
 }
 
 // Server makes the HTTP server of the port.
@@ -75,23 +78,24 @@ func Server(o Options) *http.Server {
 	})
 	mux.Handle("GET /metrics", o.Metrics)
 	operators := http.NewServeMux()
-	operators.HandleFunc("GET /pipeline", func(w http.ResponseWriter, _ *http.Request) { answer(w, o.Gateway.Stages()) })
-	operators.HandleFunc("GET /catalog", func(w http.ResponseWriter, _ *http.Request) { answer(w, o.Gateway.Catalog()) })
-	operators.HandleFunc("GET /endpoints", func(w http.ResponseWriter, _ *http.Request) { answer(w, o.Gateway.Endpoints()) })
+	operators.HandleFunc("GET /pipeline", func(w http.ResponseWriter, _ *http.Request) { answer(w, http.StatusOK, o.Gateway.Stages()) })
+	operators.HandleFunc("GET /catalog", func(w http.ResponseWriter, _ *http.Request) { answer(w, http.StatusOK, o.Gateway.Catalog()) })
+	operators.HandleFunc("GET /endpoints", func(w http.ResponseWriter, _ *http.Request) { answer(w, http.StatusOK, o.Gateway.Endpoints()) })
 	operators.HandleFunc("GET /config", func(w http.ResponseWriter, _ *http.Request) {
 		source, hash := o.Gateway.Config()
 		w.Header().Set("ETag", `"`+hash+`"`)
 		w.Header().Set("Content-Type", "application/yaml")
 		_, _ = w.Write(source)
 	})
-	operators.HandleFunc("POST /reload", func(w http.ResponseWriter, _ *http.Request) {
+	operators.HandleFunc("POST /reload", o.change("reload config", ThisReplica, func(*http.Request) (any, error) {
 		if err := o.Gateway.Reload(); err != nil {
-			w.WriteHeader(http.StatusUnprocessableEntity)
-			answer(w, map[string]string{"error": err.Error(), "config": "unchanged"})
-			return
+			return map[string]string{"error": err.Error(), "config": "unchanged"}, err
 		}
-		answer(w, map[string]string{"config": "loaded"})
-	})
+		return map[string]string{"config": "loaded", "scope": ThisReplica}, nil
+	}))
+	if o.Explainer != nil {
+		operators.HandleFunc("GET /explain", explainHandler(o.Explainer))
+	}
 	if o.Profile {
 		operators.HandleFunc("GET /debug/pprof/", pprof.Index)
 		operators.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
@@ -99,45 +103,28 @@ func Server(o Options) *http.Server {
 		operators.HandleFunc("GET /debug/pprof/cmdline", pprof.Cmdline)
 		operators.HandleFunc("GET /debug/pprof/symbol", pprof.Symbol)
 	}
-	mux.Handle("/", guard(o.Loopback, operators))
+	mux.Handle("/", &guard{loopback: o.Loopback, callers: o.Callers, access: o.Access, next: operators})
 	return &http.Server{
 		Handler: mux, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 30 * time.Second, WriteTimeout: time.Minute,
 		IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 16 << 10,
 	}
 }
 
-// guard lets operators in: on loopback, and there only requests that no web page of another origin has caused.
-func guard(loopback bool, next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		switch {
-		case !loopback:
-			text(w, http.StatusForbidden, "open on a loopback address only (listen.admin): this build has no credentials to ask for\n")
-		case !localHost(r.Host):
-			text(w, http.StatusForbidden, "unknown Host header; use the address of listen.admin\n")
-		case r.Method != http.MethodGet && !sameOrigin(r):
-			text(w, http.StatusForbidden, "changes from other origins are refused\n")
-		default:
-			next.ServeHTTP(w, r)
+// change handles a request that changes something. do gives the answer, also when it fails; then nothing has changed.
+func (o *Options) change(what, scope string, do func(*http.Request) (any, error)) http.HandlerFunc {
+	hash := func() string { _, h := o.Gateway.Config(); return h }
+	return func(w http.ResponseWriter, r *http.Request) {
+		var said any
+		err := o.Audit.Change(who(r), what, scope, r.RemoteAddr, hash, func() (err error) {
+			said, err = do(r)
+			return err
+		})
+		if err != nil {
+			answer(w, http.StatusUnprocessableEntity, said)
+			return
 		}
-	})
-}
-
-// localHost reports whether a Host header names this machine; a name that resolves to it may be an attacker's.
-func localHost(host string) bool {
-	name, _, err := net.SplitHostPort(host)
-	if err != nil {
-		name = host
+		answer(w, http.StatusOK, said)
 	}
-	if name == "localhost" {
-		return true
-	}
-	ip, err := netip.ParseAddr(strings.Trim(name, "[]"))
-	return err == nil && ip.IsLoopback()
-}
-
-func sameOrigin(r *http.Request) bool {
-	origins := r.Header.Values("Origin")
-	return len(origins) == 0 || slices.Equal(origins, []string{"http://" + r.Host})
 }
 
 func text(w http.ResponseWriter, code int, s string) {
@@ -146,8 +133,9 @@ func text(w http.ResponseWriter, code int, s string) {
 	_, _ = w.Write([]byte(s))
 }
 
-func answer(w http.ResponseWriter, v any) {
+func answer(w http.ResponseWriter, code int, v any) {
 	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(code)
 	e := json.NewEncoder(w)
 	e.SetIndent("", "  ")
 	_ = e.Encode(v)

@@ -1,0 +1,300 @@
+package explain
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"net/netip"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/model-gateway/model-gateway/pkg/access"
+	"github.com/model-gateway/model-gateway/pkg/fault"
+	"github.com/model-gateway/model-gateway/pkg/inference"
+)
+
+// Limits tells what is left, without taking any.
+type Limits interface {
+	// Peek gives the tokens left in the buckets that c would draw from for limits, in their order; NaN where there is
+	// no telling. It reads c's Model, Caller, User and Address.
+	Peek(ctx context.Context, c *inference.Call, limits []*inference.Limit) ([]float64, error)
+}
+
+// Explainer explains with the parts that calls go through. Its functions are asked anew for each question, so that
+// they follow the configuration.
+type Explainer struct {
+	// Hash of the configuration in force.
+	Hash func() string
+	// Model resolves a name.
+	Model func(ctx context.Context, name string) (*inference.Model, error)
+	// Split chooses c.Target as the stage of that name does.
+	Split func(ctx context.Context, c *inference.Call) error
+	// Versions is what the readiness table knows of a model on an upstream; nil leaves them out.
+	Versions func(upstream, model string) []inference.VersionState
+	// Caller finds a declared caller; nil when there is none.
+	Caller func(name string) *inference.Caller
+	// Required says that callers are authenticated.
+	Required func() bool
+	// Policy decides on access.
+	Policy func() *access.Policy
+	// Spanning are the limits that no model has for itself.
+	Spanning func() []*inference.Limit
+	// Limits is where buckets are; nil when there are none.
+	Limits Limits
+	// Defaults are the timeouts of models that say nothing else.
+	Defaults func() inference.Timeouts
+}
+
+// Explain answers a question. Its errors are faults about the question itself; a call that would fail is no error.
+func (e *Explainer) Explain(ctx context.Context, q Question) (*Report, error) {
+	c, err := e.call(q)
+	if err != nil {
+		return nil, err
+	}
+	r := &Report{Question: q, Config: e.Hash(), Limits: []Limit{}}
+	r.User = e.user(c, q)
+	r.Access = e.access(c, q)
+	if r.Access.Verdict == Refused {
+		r.refuse("authorize", e.Policy().Check(c.Caller, q.Model, inference.Infer))
+	}
+	if c.Model, err = e.Model(ctx, q.Model); err != nil {
+		r.refuse("resolve", err)
+		return r, nil
+	}
+	e.limits(ctx, c, r)
+	e.target(ctx, c, r)
+	r.Timeout = e.timeout(c.Model)
+	r.Served = r.Refusal == nil
+	return r, nil
+}
+
+// Bounds of a question's fields, in bytes.
+const (
+	maxName = 256
+	maxUser = 256
+)
+
+func (e *Explainer) call(q Question) (*inference.Call, error) {
+	switch {
+	case q.Model == "":
+		return nil, fault.New(fault.InvalidArgument, "model is missing; name the model that the call would be for")
+	case len(q.Model) > maxName || len(q.Caller) > maxName || len(q.User) > maxUser || len(q.Version) > maxName:
+		return nil, fault.New(fault.InvalidArgument, "a name has more than %d bytes; no model, caller or user has", maxName)
+	}
+	c := &inference.Call{Kind: inference.Infer, Start: time.Now(), Head: inference.Head{Model: q.Model, Version: q.Version}}
+	if q.Caller != "" {
+		if c.Caller = e.Caller(q.Caller); c.Caller == nil {
+			return nil, fault.New(fault.InvalidArgument, "no caller %q is declared; use a name from callers, or none", q.Caller)
+		}
+	}
+	if q.Address != "" {
+		a, err := netip.ParseAddr(q.Address)
+		if err != nil {
+			return nil, fault.New(fault.InvalidArgument, "address %q is no IP address", q.Address)
+		}
+		c.Address = a.Unmap()
+	}
+	return c, nil
+}
+
+// user finds the person the call would be for, as identify does.
+func (e *Explainer) user(c *inference.Call, q Question) User {
+	u := User{Name: q.User, Why: "as the call names it"}
+	switch {
+	case !e.Required() || c.Caller == nil || (c.Caller.MayNameUsers && q.User != ""):
+		if q.User == "" {
+			u.Why = "the call names nobody; limits per user draw from " + inference.Anonymous
+		}
+	case q.User != "" && q.User != c.Caller.Name:
+		u = User{c.Caller.Name, fmt.Sprintf("the caller itself: without may_name_users, %q is dropped", q.User)}
+	default:
+		u = User{c.Caller.Name, "the caller itself"}
+	}
+	c.User = u.Name
+	return u
+}
+
+func (e *Explainer) access(c *inference.Call, q Question) Access {
+	if e.Required() && c.Caller == nil {
+		return Access{Verdict: Open, Why: "auth is required, and the question names no caller"}
+	}
+	d := e.Policy().Explain(c.Caller, q.Model, inference.Infer)
+	a := Access{Verdict: Refused, Rule: d.Rule, Why: d.Why}
+	if d.Allowed {
+		a.Verdict = Allowed
+	}
+	return a
+}
+
+// refuse notes what the call would be refused with; the first one stands.
+func (r *Report) refuse(stage string, err error) {
+	if f := fault.Of(err); f != nil && r.Refusal == nil {
+		r.Refusal = &Refusal{Stage: stage, Reason: f.Kind.Reason(), Code: f.Code().String(), HTTP: f.HTTP(), Message: f.Msg}
+	}
+}
+
+func (e *Explainer) target(ctx context.Context, c *inference.Call, r *Report) {
+	if err := e.Split(ctx, c); err != nil {
+		r.refuse("split", err)
+		return
+	}
+	t := c.Target
+	r.Target = &Target{Name: t.Name, Version: t.Version, Upstream: t.Upstream, Model: t.Model, Ready: t.Pool.Ready(), Why: e.why(c)}
+	if _, err := t.Pool.Pick(c, nil); err != nil { // a pool that is not ready may have endpoints to try all the same
+		r.refuse("forward", err)
+	}
+	if c.Model.Stable == nil && e.Versions != nil {
+		for _, v := range e.Versions(t.Upstream, t.Model) {
+			if v.Version != t.Version {
+				r.Target.Others = append(r.Target.Others, Version{v.Version, state(v)})
+			}
+		}
+		slices.SortFunc(r.Target.Others, func(a, b Version) int {
+			return cmp.Or(cmp.Compare(len(a.Version), len(b.Version)), cmp.Compare(a.Version, b.Version))
+		})
+	}
+}
+
+func (e *Explainer) why(c *inference.Call) string {
+	switch {
+	case c.Pinned:
+		return "the call names the version itself"
+	case c.Target == c.Model.Stable:
+		return "it is the model's stable target"
+	case c.Model.Stable != nil:
+		return "a rule of the model's split chose it"
+	case c.Target.Version == "":
+		return "the upstream has no versions"
+	}
+	return "the highest version that was ready on every endpoint; it is held until a newer one has been, or this one is unloaded"
+}
+
+// state says of a version why it is not the one, as far as readiness goes.
+func state(v inference.VersionState) string {
+	age := ""
+	if !v.Since.IsZero() {
+		age = " for " + time.Since(v.Since).Round(time.Second).String()
+	}
+	switch {
+	case v.Unloaded:
+		return "unloaded" + age
+	case v.Everywhere:
+		return "ready on every endpoint" + age
+	case v.Anywhere:
+		return "ready on some endpoints"
+	}
+	return "not ready"
+}
+
+// limits lists the buckets of a call, those of its model first.
+func (e *Explainer) limits(ctx context.Context, c *inference.Call, r *Report) {
+	all := slices.Concat(c.Model.Limits, e.Spanning())
+	counted := slices.DeleteFunc(slices.Clone(all), func(l *inference.Limit) bool { return l.Mode == inference.Off })
+	left, err := e.peek(ctx, c, counted)
+	if err != nil {
+		r.Notes = append(r.Notes, "what is left could not be read: "+err.Error())
+	}
+	for _, l := range all {
+		subject := subjectOf(l.Per, c)
+		rate, own := l.Overrides[subject]
+		own = own && named(l.Per)
+		if !own {
+			rate = l.Rate
+		}
+		shown := Limit{
+			Name: l.Name, Per: l.Per.String(), Subject: subject, Rate: rate.PerSecond, Burst: rate.Burst,
+			Cost: l.Cost.String(), Mode: l.Mode.String(), Draw: l.Draw.String(), Override: own,
+		}
+		i := slices.Index(counted, l)
+		switch {
+		case i < 0:
+			shown.Note = "off: nothing is counted"
+		case err != nil:
+			shown.Note = "not known"
+		case math.IsNaN(left[i]):
+			shown.Note = "not known: " + missing(l.Per)
+		default:
+			shown.Left = &left[i]
+			if l.Mode == inference.Enforce && left[i] < 1 {
+				r.refuse("limit", fault.New(fault.RateLimited, "limit %q has no token left for a call", l.Name))
+			}
+		}
+		r.Limits = append(r.Limits, shown)
+	}
+}
+
+func (e *Explainer) peek(ctx context.Context, c *inference.Call, limits []*inference.Limit) ([]float64, error) {
+	if len(limits) == 0 {
+		return nil, nil
+	}
+	if e.Limits == nil {
+		return nil, errors.New("this gateway keeps no buckets")
+	}
+	left, err := e.Limits.Peek(ctx, c, limits)
+	if err == nil && len(left) != len(limits) {
+		err = fmt.Errorf("%d buckets were asked for, %d answered", len(limits), len(left))
+	}
+	return left, err
+}
+
+// named reports whether the file may give single names a rate of their own.
+func named(p inference.Per) bool {
+	return p == inference.PerUser || p == inference.PerModelCaller || p == inference.PerCaller
+}
+
+// subjectOf says whose bucket a call draws from.
+func subjectOf(p inference.Per, c *inference.Call) string {
+	switch p {
+	case inference.PerUser:
+		return cmp.Or(c.User, inference.Anonymous)
+	case inference.PerModelCaller, inference.PerCaller:
+		return cmp.Or(c.CallerName(), inference.Anonymous)
+	case inference.PerIP:
+		if c.Address.IsValid() {
+			return c.Address.String()
+		}
+		return "any"
+	case inference.PerGlobal:
+		return "all"
+	case inference.PerModel:
+	}
+	return c.Model.Name
+}
+
+func missing(p inference.Per) string {
+	switch p {
+	case inference.PerIP:
+		return "the question names no address"
+	case inference.PerCaller, inference.PerModelCaller:
+		return "the question names no caller"
+	case inference.PerModel, inference.PerUser, inference.PerGlobal:
+	}
+	return "nobody could tell"
+}
+
+func (e *Explainer) timeout(m *inference.Model) *Timeout {
+	t := &Timeout{Max: Duration(m.Timeouts.Max), FirstAnswer: Duration(m.Timeouts.FirstAnswer), Idle: Duration(m.Timeouts.Idle)}
+	switch {
+	case m.Timeouts == e.Defaults():
+		t.Why = "defaults.timeout; the caller's own deadline counts where it is sooner"
+	default:
+		t.Why = "timeout of the model; the caller's own deadline counts where it is sooner"
+	}
+	return t
+}
+
+// rate writes a rate in the unit in which it is a whole number, as the file would.
+func rate(perSecond float64) string {
+	for _, u := range []struct {
+		seconds float64
+		name    string
+	}{{1, "s"}, {60, "min"}, {3600, "h"}} {
+		if n := perSecond * u.seconds; n >= 1 && math.Abs(n-math.Round(n)) < 1e-9*n {
+			return strconv.FormatFloat(math.Round(n), 'f', -1, 64) + "/" + u.name
+		}
+	}
+	return strconv.FormatFloat(perSecond, 'g', 4, 64) + "/s"
+}

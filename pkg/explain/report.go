@@ -1,0 +1,119 @@
+// Package explain says what would happen to a call: which target it would go to, whether its caller may make it, what
+// is left in the buckets it would draw from, and how long it may take, each with the reason. It asks the same parts that
+// calls go through, and changes nothing: no token is taken and nothing is sent to a model.
+package explain
+
+import (
+	"time"
+)
+
+// Question is the call that is asked about.
+type Question struct {
+	Model   string `json:"model"`
+	Version string `json:"version,omitempty"` // "" leaves it to the gateway
+	User    string `json:"user,omitempty"`    // as the call would name it
+	Caller  string `json:"caller,omitempty"`  // a declared caller; "" leaves open who calls
+	Address string `json:"address,omitempty"` // the client's, for limits per ip
+}
+
+// Report is the answer.
+type Report struct {
+	Question Question `json:"question"`
+	Config   string   `json:"config"` // hash of the configuration in force
+	// Served says that nothing known now keeps such a call from the model.
+	Served  bool     `json:"served"`
+	Refusal *Refusal `json:"refusal,omitempty"` // the first thing that would
+	Access  Access   `json:"access"`
+	User    User     `json:"user"`
+	Target  *Target  `json:"target,omitempty"` // nil when none could be chosen
+	Limits  []Limit  `json:"limits"`           // in the order in which they are drawn from
+	Timeout *Timeout `json:"timeout,omitempty"`
+	Notes   []string `json:"notes,omitempty"` // what could not be found out
+}
+
+// Refusal is what a call would be refused with.
+type Refusal struct {
+	Stage   string `json:"stage"`
+	Reason  string `json:"reason"` // as in ErrorInfo
+	Code    string `json:"code"`   // of gRPC
+	HTTP    int    `json:"http"`
+	Message string `json:"message"`
+}
+
+// Verdicts on access.
+const (
+	Allowed = "allowed"
+	Refused = "refused"
+	Open    = "open" // it depends on who calls, which the question does not say
+)
+
+// Access says whether the caller may make the call.
+type Access struct {
+	Verdict string `json:"verdict"`
+	Rule    string `json:"rule,omitempty"` // place in the file of the rule that grants it
+	Why     string `json:"why"`
+}
+
+// User is the person the call would be made for.
+type User struct {
+	Name string `json:"name"` // "" is nobody in particular
+	Why  string `json:"why"`
+}
+
+// Target is where the call would go.
+type Target struct {
+	Name     string `json:"name"`
+	Version  string `json:"version"`
+	Upstream string `json:"upstream"`
+	Model    string `json:"model"` // its name there
+	Ready    bool   `json:"ready"`
+	Why      string `json:"why"`
+	// Others are further versions that the upstream has, where the gateway chooses among them.
+	Others []Version `json:"others,omitempty"`
+}
+
+// Version is a version that the call would not go to.
+type Version struct {
+	Version string `json:"version"`
+	State   string `json:"state"`
+}
+
+// Limit is a bucket that the call would draw from.
+type Limit struct {
+	Name    string  `json:"name"`
+	Per     string  `json:"per"`
+	Subject string  `json:"subject"`    // whose bucket: "fraud", "ann"
+	Rate    float64 `json:"per_second"` // tokens
+	Burst   float64 `json:"burst"`      // tokens
+	Cost    string  `json:"cost"`       // 1, rows or KiB
+	Mode    string  `json:"mode"`
+	Draw    string  `json:"draw"`
+	// Override says that the file gives this user or caller a rate of its own.
+	Override bool `json:"override,omitempty"`
+	// Left is how many tokens the bucket has; nil when that could not be found out, or nothing is counted.
+	Left *float64 `json:"left"`
+	Note string   `json:"note,omitempty"` // why Left is nil
+}
+
+// Timeout says how long the call may take. 0 is no limit.
+type Timeout struct {
+	Max         Duration `json:"max"`          // of a unary call
+	FirstAnswer Duration `json:"first_answer"` // of a message in a stream, until its first answer
+	Idle        Duration `json:"idle"`         // and between answers
+	Why         string   `json:"why"`
+}
+
+// Duration is written as Go does: "1.5s".
+type Duration time.Duration
+
+func (d Duration) String() string { return time.Duration(d).String() }
+
+// MarshalText writes d.
+func (d Duration) MarshalText() ([]byte, error) { return []byte(d.String()), nil }
+
+// UnmarshalText reads what MarshalText writes.
+func (d *Duration) UnmarshalText(b []byte) error {
+	v, err := time.ParseDuration(string(b))
+	*d = Duration(v)
+	return err
+}
