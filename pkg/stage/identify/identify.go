@@ -1,7 +1,11 @@
 // Package identify finds out who asks and under which names the request is known: request id, trace, caller, user.
 //
 // A name sent in the message itself (metadata of a PredictionRequest) goes before one sent as a header. A request id
-// that is missing or not clean is replaced by a fresh UUIDv7, so that every call can be found in the logs of all hops.
+// that is missing or not clean is replaced by a fresh UUIDv7, so that every call can be found in the logs of all hops,
+// a refused one too.
+//
+// The user is whom the caller names only where callers may; else it is the one that the caller's credential names, or the
+// caller itself, and what was sent is taken out of the call, so that no later stage can see it.
 package identify
 
 import (
@@ -20,31 +24,96 @@ const (
 	maxUser = 256 // bytes of a user id
 )
 
+// Authenticator finds out which declared caller sends a call, by its metadata and its connection. pkg/callers has the
+// implementation.
+type Authenticator interface {
+	// Authenticate returns the caller, and the user that its credential names, "" when it names none. A nil caller
+	// without an error means that nobody has to say who it is. The error is a fault.
+	Authenticate(ctx context.Context, c *inference.Call) (caller *inference.Caller, user string, err error)
+}
+
 // Stage identifies calls. Its zero value trusts the network: the user that is sent is believed.
-type Stage struct{}
+type Stage struct {
+	// Auth, where set, is asked about every unary call, and once about a stream.
+	Auth Authenticator
+}
 
 // Wrap identifies each call. A message of a stream takes over what the stream's opening said and its
 // own metadata betters it.
-func (Stage) Wrap(next inference.Handler) inference.Handler {
+func (s Stage) Wrap(next inference.Handler) inference.Handler {
 	return func(ctx context.Context, c *inference.Call) error {
 		if c.Stream != nil {
 			c.Identity = c.Stream.Identity
 			fromMessage(c)
-		} else {
-			fromHeaders(c)
-			fromMessage(c)
-			complete(&c.Identity)
+			userOfMessage(c)
+			return next(ctx, c)
+		}
+		if err := s.identify(ctx, c); err != nil {
+			return err
 		}
 		return next(ctx, c)
 	}
 }
 
 // Open identifies the client stream as a whole.
-func (Stage) Open(next inference.Handler) inference.Handler {
+func (s Stage) Open(next inference.Handler) inference.Handler {
 	return func(ctx context.Context, c *inference.Call) error {
-		fromHeaders(c)
-		complete(&c.Identity)
+		if err := s.identify(ctx, c); err != nil {
+			return err
+		}
 		return next(ctx, c)
+	}
+}
+
+// identify finds out everything about a call or a stream. A call that is refused has its ids all the same, and no user.
+func (s Stage) identify(ctx context.Context, c *inference.Call) error {
+	fromHeaders(c)
+	fromMessage(c)
+	complete(&c.Identity)
+	if s.Auth != nil {
+		caller, user, err := s.Auth.Authenticate(ctx, c)
+		if err != nil {
+			dropUser(c)
+			delete(c.Incoming, userHeader)
+			return err
+		}
+		c.Caller, c.User = caller, user
+		if caller != nil && user == "" {
+			c.User = caller.Name
+		}
+	}
+	if !mayNameUsers(c.Caller) {
+		delete(c.Incoming, userHeader)
+	} else if v := first(c.Incoming, userHeader); v != "" && len(v) <= maxUser {
+		c.User = v
+	}
+	userOfMessage(c)
+	return nil
+}
+
+// mayNameUsers: on a trusted network everybody may.
+func mayNameUsers(caller *inference.Caller) bool { return caller == nil || caller.MayNameUsers }
+
+const (
+	userHeader = "x-user-id"
+	userField  = "user_id" // in the metadata of a message
+)
+
+// userOfMessage believes the user in a message, or takes it out.
+func userOfMessage(c *inference.Call) {
+	if len(c.Head.Metadata) == 0 {
+		return
+	}
+	if !mayNameUsers(c.Caller) {
+		dropUser(c)
+	} else if v := c.Head.Metadata[userField]; v != "" && len(v) <= maxUser {
+		c.User = v
+	}
+}
+
+func dropUser(c *inference.Call) {
+	if len(c.Head.Metadata) > 0 {
+		delete(c.Head.Metadata, userField)
 	}
 }
 
@@ -61,9 +130,6 @@ func fromHeaders(c *inference.Call) {
 	if v := first(c.Incoming, "x-trace-id"); cleanID(v) {
 		c.TraceID = v
 	}
-	if v := first(c.Incoming, "x-user-id"); len(v) <= maxUser {
-		c.User = v
-	}
 }
 
 func fromMessage(c *inference.Call) {
@@ -75,9 +141,6 @@ func fromMessage(c *inference.Call) {
 	}
 	if v := c.Head.Metadata["trace_id"]; cleanID(v) {
 		c.TraceID = v
-	}
-	if v := c.Head.Metadata["user_id"]; v != "" && len(v) <= maxUser {
-		c.User = v
 	}
 }
 

@@ -58,7 +58,7 @@ func TestMetadataOfTheMessageGoesBeforeHeaders(t *testing.T) {
 }
 
 func TestEveryMessageOfAStreamHasItsOwnUserAndTheStreamsRequestID(t *testing.T) {
-	s := &inference.Stream{Identity: inference.Identity{RequestID: "stream-1", User: "opened", Caller: &inference.Caller{Name: "svc"}}}
+	s := &inference.Stream{Identity: inference.Identity{RequestID: "stream-1", User: "opened", Caller: &inference.Caller{Name: "svc", MayNameUsers: true}}}
 	first := identified(t, &inference.Call{Stream: s, Head: inference.Head{Metadata: map[string]string{"user_id": "ann"}}})
 	second := identified(t, &inference.Call{Stream: s})
 	if first.User != "ann" || second.User != "opened" || first.RequestID != "stream-1" || first.CallerName() != "svc" {
