@@ -1,0 +1,149 @@
+package redis
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	goredis "github.com/redis/go-redis/v9"
+	"github.com/sony/gobreaker/v2"
+)
+
+const (
+	// tripAfter failures in a row, or half of at least tripOf calls in tripWindow, and Redis counts as down.
+	tripAfter  = 5
+	tripOf     = 20
+	tripWindow = 5 * time.Second
+	// probeEvery is how often it is then looked at, give or take a quarter.
+	probeEvery = 500 * time.Millisecond
+	// clusterParts is how many breakers the slots of a cluster are shared among, so that a master that is gone does not
+	// cost the calls of the others.
+	clusterParts = 64
+)
+
+// breaker knows whether one part of the slots can be served. While it is open no call asks; probes in the background do.
+type breaker struct {
+	client *Client
+	cb     *gobreaker.CircuitBreaker[struct{}]
+	down   atomic.Bool
+	mu     sync.Mutex
+	key    string // of the last failure: probes go where that was
+}
+
+func newBreaker(c *Client) *breaker {
+	b := &breaker{client: c}
+	b.cb = gobreaker.NewCircuitBreaker[struct{}](gobreaker.Settings{
+		MaxRequests: 1,
+		Interval:    tripWindow, BucketPeriod: tripWindow / 5,
+		Timeout: probeEvery / 2, // probes come less often, so each finds the breaker half open
+		ReadyToTrip: func(n gobreaker.Counts) bool {
+			return n.ConsecutiveFailures >= tripAfter ||
+				n.TotalFailures+n.TotalSuccesses >= tripOf && n.TotalFailures >= n.TotalSuccesses
+		},
+		IsExcluded:    isCallers,
+		OnStateChange: b.changed,
+	})
+	return b
+}
+
+// closed reports whether calls may ask. It costs nanoseconds.
+func (b *breaker) closed() bool { return !b.down.Load() }
+
+// changed runs inside the breaker's lock: it only notes.
+func (b *breaker) changed(_ string, from, to gobreaker.State) {
+	switch {
+	case from == gobreaker.StateClosed:
+		b.down.Store(true)
+		b.client.open.Add(1)
+		b.client.observer.RedisUp(false)
+		b.client.background(b.probe)
+	case to == gobreaker.StateClosed:
+		b.down.Store(false)
+		if b.client.open.Add(-1) == 0 {
+			b.client.observer.RedisUp(true)
+		}
+	}
+}
+
+// try runs ask within budget and tells the breaker how it went.
+func (b *breaker) try(ctx context.Context, key string, budget time.Duration, ask func(context.Context) error) error {
+	if err := ctx.Err(); err != nil {
+		return callersError{err}
+	}
+	_, err := b.cb.Execute(func() (struct{}, error) {
+		within, cancel := context.WithTimeout(ctx, budget)
+		defer cancel()
+		err := ask(within)
+		if err == nil {
+			return struct{}{}, nil
+		}
+		if ended := ended(ctx); ended != nil {
+			return struct{}{}, callersError{ended}
+		}
+		b.mu.Lock()
+		b.key = key
+		b.mu.Unlock()
+		return struct{}{}, err
+	})
+	if errors.Is(err, gobreaker.ErrOpenState) || errors.Is(err, gobreaker.ErrTooManyRequests) {
+		return ErrDown // it opened just now
+	}
+	return err
+}
+
+// ended is the error of a context that is over, or whose deadline has passed: a connection may notice that first.
+func ended(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if deadline, ok := ctx.Deadline(); ok && !time.Now().Before(deadline) {
+		return context.DeadlineExceeded
+	}
+	return nil
+}
+
+// probe looks now and then until the breaker is closed. It writes, because what cannot be written to, a replica or a
+// full Redis, is no use.
+func (b *breaker) probe(ctx context.Context) {
+	for !b.closed() {
+		wait := time.NewTimer(probeEvery*3/4 + rand.N(probeEvery/2))
+		select {
+		case <-ctx.Done():
+			wait.Stop()
+			return
+		case <-wait.C:
+		}
+		b.mu.Lock()
+		key := b.key
+		b.mu.Unlock()
+		// In the same slot as the key that failed.
+		probe := b.client.Key(fmt.Sprintf("probe:{%s}", tag(key)))
+		begun := time.Now()
+		err := b.try(ctx, key, b.client.options.Timeout, func(ctx context.Context) error {
+			return b.client.rdb.Set(ctx, probe, 1, time.Minute).Err()
+		})
+		b.client.observer.RedisCall(OpProbe, outcome(err), time.Since(begun))
+	}
+}
+
+// outcome is what metrics call the end of a call.
+func outcome(err error) string {
+	var network net.Error
+	switch {
+	case err == nil:
+		return OutcomeOK
+	case isCallers(err):
+		return OutcomeCancelled
+	case errors.Is(err, ErrDown):
+		return OutcomeSkipped
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, goredis.ErrPoolTimeout),
+		errors.As(err, &network) && network.Timeout():
+		return OutcomeTimeout
+	}
+	return OutcomeError
+}

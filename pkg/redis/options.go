@@ -1,0 +1,155 @@
+package redis
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"runtime"
+	"strings"
+	"time"
+
+	goredis "github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+)
+
+// Mode says what is at the addresses.
+type Mode uint8
+
+// The modes.
+const (
+	Standalone Mode = iota // one Redis
+	Sentinel               // the sentinels of one Redis and its replicas
+	Cluster                // some nodes of a Redis Cluster
+)
+
+// Options say where Redis is and how long it may take. Redis 6.2 or later.
+type Options struct {
+	Mode Mode
+	// Addresses are host:port, or of a Standalone also the path of a unix socket.
+	Addresses []string
+	// Master is the name that the sentinels have for it; Sentinel only.
+	Master string
+	// Prefix comes before every key, with a colon between; no braces. "" stands for DefaultPrefix.
+	Prefix string
+	// Credentials of a user of Redis, asked for whenever a connection is made, so that a changed password needs no
+	// restart. nil stands for none; an empty user for the default one.
+	Credentials func() (user, password string)
+	// SentinelCredentials are those for the sentinels themselves; nil stands for none.
+	SentinelCredentials func() (user, password string)
+	TLS                 *tls.Config // nil: none
+	// Timeout bounds each call, whatever it waits for: a connection, Redis, the network. 0 stands for DefaultTimeout.
+	Timeout time.Duration
+	// Connections bounds how many there are to each Redis; 0 stands for ten for each processor.
+	Connections int
+}
+
+// The defaults.
+const (
+	DefaultPrefix  = "model-gateway"
+	DefaultTimeout = 20 * time.Millisecond
+)
+
+const (
+	// dialTimeout bounds making a connection. It may be longer than a call waits: what one call began the next one uses.
+	dialTimeout = 250 * time.Millisecond
+	// stateInterval is how often the view of a cluster is renewed, and with that how soon a failover is seen that no
+	// node tells of.
+	stateInterval = 2 * time.Second
+	redirects     = 3
+)
+
+func (o *Options) check() error {
+	if o.Prefix == "" {
+		o.Prefix = DefaultPrefix
+	}
+	if o.Timeout == 0 {
+		o.Timeout = DefaultTimeout
+	}
+	switch {
+	case len(o.Addresses) == 0:
+		return errors.New("redis: no address; name one, as host:port")
+	case o.Mode == Standalone && len(o.Addresses) > 1:
+		return fmt.Errorf("redis: %d addresses of a standalone Redis; name one, or set the mode to sentinel or cluster", len(o.Addresses))
+	case o.Mode == Sentinel && o.Master == "":
+		return errors.New("redis: sentinels without the name of the master; set master as the sentinels have it")
+	case strings.ContainsAny(o.Prefix, "{}"):
+		return fmt.Errorf("redis: the prefix %q has braces, which would put all keys into one slot; leave them out", o.Prefix)
+	case o.Timeout < 0:
+		return fmt.Errorf("redis: a timeout of %v; it is more than 0", o.Timeout)
+	case o.Connections < 0:
+		return fmt.Errorf("redis: %d connections; it is 0 for the default, or more", o.Connections)
+	}
+	return nil
+}
+
+func (o *Options) client() goredis.UniversalClient {
+	quietLibrary()
+	switch o.Mode {
+	case Sentinel:
+		return goredis.NewFailoverClient(o.failover())
+	case Cluster:
+		return goredis.NewClusterClient(o.cluster())
+	default:
+		return goredis.NewClient(o.standalone())
+	}
+}
+
+// connections: as many as calls may be under way at one Redis; the others wait for their turn within their budget.
+func (o *Options) connections() int {
+	if o.Connections > 0 {
+		return o.Connections
+	}
+	return 10 * runtime.GOMAXPROCS(0)
+}
+
+func credentials(f func() (user, password string)) func(context.Context) (string, string, error) {
+	if f == nil {
+		return nil
+	}
+	return func(context.Context) (string, string, error) {
+		user, password := f()
+		return user, password, nil
+	}
+}
+
+// Of the three that follow: -1 retries is none; the library would by default take seconds to give up on a dead Redis.
+// The pipeline pool is a second set of connections that nothing here uses.
+
+func (o *Options) standalone() *goredis.Options {
+	return &goredis.Options{
+		Addr: o.Addresses[0], CredentialsProviderContext: credentials(o.Credentials), TLSConfig: o.TLS,
+		Protocol: 2, DisableIdentity: true, MaintNotificationsConfig: noNotifications(),
+		MaxRetries: -1, DialerRetries: 1, DialTimeout: dialTimeout, ReadTimeout: o.Timeout, WriteTimeout: o.Timeout,
+		ContextTimeoutEnabled: true, PoolTimeout: o.Timeout, PoolSize: o.connections(), PipelinePoolSize: -1,
+	}
+}
+
+func (o *Options) failover() *goredis.FailoverOptions {
+	f := &goredis.FailoverOptions{
+		MasterName: o.Master, SentinelAddrs: o.Addresses,
+		CredentialsProviderContext: credentials(o.Credentials), TLSConfig: o.TLS,
+		Protocol: 2, DisableIdentity: true,
+		MaxRetries: -1, DialerRetries: 1, DialTimeout: dialTimeout, ReadTimeout: o.Timeout, WriteTimeout: o.Timeout,
+		ContextTimeoutEnabled: true, PoolTimeout: o.Timeout, PoolSize: o.connections(), PipelinePoolSize: -1,
+	}
+	if o.SentinelCredentials != nil {
+		f.SentinelUsername, f.SentinelPassword = o.SentinelCredentials()
+	}
+	return f
+}
+
+func (o *Options) cluster() *goredis.ClusterOptions {
+	return &goredis.ClusterOptions{
+		Addrs: o.Addresses, CredentialsProviderContext: credentials(o.Credentials), TLSConfig: o.TLS,
+		Protocol: 2, DisableIdentity: true, MaintNotificationsConfig: noNotifications(),
+		MaxRetries: -1, MinRetryBackoff: -1, MaxRetryBackoff: -1, MaxRedirects: redirects, DialerRetries: 1,
+		DialTimeout: dialTimeout, ReadTimeout: o.Timeout, WriteTimeout: o.Timeout,
+		ContextTimeoutEnabled: true, PoolTimeout: o.Timeout, PoolSize: o.connections(), PipelinePoolSize: -1,
+		ClusterStateReloadInterval: stateInterval, DisableRoutingPolicies: true,
+	}
+}
+
+func noNotifications() *maintnotifications.Config {
+	return &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
+}

@@ -1,0 +1,150 @@
+// Package redis is the connection to the Redis that replicas share, and what is kept there: token buckets, and who the
+// replicas are. No other package knows the client library.
+//
+// Redis may be slow, gone or silent at any time, and no call suffers for it by more than Options.Timeout: there are no
+// retries, connections are bounded, and after a few failures a breaker says so at once (ErrDown) while a probe in the
+// background finds out when it is back. A caller that leaves is not a failure. Nothing here ever waits for Redis to
+// start.
+package redis
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	goredis "github.com/redis/go-redis/v9"
+
+	"github.com/model-gateway/model-gateway/pkg/stage/limit"
+)
+
+// ErrDown says that Redis is known not to answer, and was not asked.
+var ErrDown = limit.ErrDown
+
+// Client is a connection to one Redis, or one Redis Cluster. All methods may be called at once.
+type Client struct {
+	rdb      goredis.UniversalClient
+	options  Options
+	observer Observer
+	breakers []*breaker // one for each part of the slots; just one without a cluster
+	open     atomic.Int32
+	stop     context.CancelFunc
+	stopped  context.Context
+	working  sync.WaitGroup
+	closing  sync.Mutex
+	closed   bool
+}
+
+// Open prepares a client. It connects in the background and never waits; its errors are those of wrong options.
+func Open(o Options, observer Observer) (*Client, error) {
+	if err := o.check(); err != nil {
+		return nil, err
+	}
+	if observer == nil {
+		observer = nobody{}
+	}
+	rdb := o.client()
+	c := &Client{rdb: rdb, options: o, observer: observer}
+	c.stopped, c.stop = context.WithCancel(context.Background())
+	parts := 1
+	if o.Mode == Cluster {
+		parts = clusterParts
+	}
+	for range parts {
+		c.breakers = append(c.breakers, newBreaker(c))
+	}
+	observer.RedisUp(true)
+	c.background(c.warm)
+	return c, nil
+}
+
+// Close ends what the client does in the background, and its connections. Calls under way fail.
+func (c *Client) Close() error {
+	c.closing.Lock()
+	c.closed = true
+	c.closing.Unlock()
+	c.stop()
+	err := c.rdb.Close()
+	c.working.Wait()
+	return err
+}
+
+// Up reports whether Redis answered when it was last asked; of a cluster, every part of it.
+func (c *Client) Up() bool { return c.open.Load() == 0 }
+
+// Key is a key as it is in Redis: behind the prefix.
+func (c *Client) Key(name string) string { return c.options.Prefix + ":" + name }
+
+// background runs f until it returns or, at Close, its context ends.
+func (c *Client) background(f func(context.Context)) {
+	c.closing.Lock()
+	defer c.closing.Unlock()
+	if !c.closed {
+		c.working.Go(func() { f(c.stopped) })
+	}
+}
+
+// warm connects, so that the first call does not wait for that.
+func (c *Client) warm(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
+	defer cancel()
+	_ = c.rdb.Ping(ctx).Err() // nobody waits for the answer; the first call will see for itself
+}
+
+// run asks Redis something about key, which is as it is in Redis: one command or script, within the budget, unless Redis
+// is known to be down. op is what metrics call it. The error is that of ctx when it ended.
+func (c *Client) run(ctx context.Context, op, key string, ask func(context.Context) error) error {
+	b := c.breaker(key)
+	if !b.closed() {
+		c.observer.RedisCall(op, OutcomeSkipped, 0)
+		return ErrDown
+	}
+	begun := time.Now()
+	err := b.try(ctx, key, c.options.Timeout, ask)
+	c.observer.RedisCall(op, outcome(err), time.Since(begun))
+	if err != nil && !isCallers(err) {
+		return fmt.Errorf("redis: %s: %w", op, err)
+	}
+	return err
+}
+
+func (c *Client) breaker(key string) *breaker {
+	if len(c.breakers) == 1 {
+		return c.breakers[0]
+	}
+	return c.breakers[slot(key)*len(c.breakers)/slots]
+}
+
+// script is Lua that lives here, and runs under its hash, or with its text where Redis does not know it yet: after a
+// restart, a failover, or SCRIPT FLUSH.
+type script struct{ text, hash string }
+
+// eval runs s; args begins with two places for the command and the script, and goes on as EVAL wants it. On a cluster
+// the first key says where.
+func (c *Client) eval(ctx context.Context, s *script, args []any) (*goredis.Cmd, error) {
+	const firstKey = 3
+	args[0], args[1] = "evalsha", s.hash
+	cmd := goredis.NewCmd(ctx, args...)
+	cmd.SetFirstKeyPos(firstKey)
+	err := c.rdb.Process(ctx, cmd)
+	if err == nil || !strings.HasPrefix(err.Error(), "NOSCRIPT") {
+		return cmd, err
+	}
+	args[0], args[1] = "eval", s.text
+	cmd = goredis.NewCmd(ctx, args...)
+	cmd.SetFirstKeyPos(firstKey)
+	return cmd, c.rdb.Process(ctx, cmd)
+}
+
+// callersError is the error of a context that ended before Redis answered: nobody's failure.
+type callersError struct{ error }
+
+func (e callersError) Unwrap() error { return e.error }
+
+func isCallers(err error) bool {
+	var c callersError
+	return errors.As(err, &c)
+}
