@@ -23,6 +23,7 @@ import (
 	"google.golang.org/grpc/metadata"
 	reflectionpb "google.golang.org/grpc/reflection/grpc_reflection_v1"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/encoding/prototext"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/model-gateway/model-gateway/pkg/fault"
@@ -143,6 +144,23 @@ func TestEveryKindOfFaultCarriesItsCodeReasonAndRetryHint(t *testing.T) {
 		if !info || retry != (k.Row().Retry > 0) {
 			t.Errorf("%s: details %v", k.Reason(), s.Details())
 		}
+	}
+}
+
+func TestARefusalByALimitNamesTheBucketAndWhenToComeBack(t *testing.T) {
+	err := toStatus(&fault.Fault{
+		Kind: fault.RateLimited, Msg: "used up", RetryAfter: 50 * time.Millisecond,
+		Quota: &fault.Quota{Limit: "per-user", Subject: "user:ann", Burst: 40},
+	})
+	s := status.Convert(err)
+	got := prototext.Format(s.Proto())
+	for _, want := range []string{"code: 8", `"used up"`, `"RATE_LIMITED"`, "50000000", `"user:ann"`, `"per-user"`, "quota_value: 40"} {
+		if !strings.Contains(strings.ReplaceAll(got, ":  ", ": "), want) {
+			t.Errorf("no %s in %s", want, got)
+		}
+	}
+	if n := len(s.Details()); n != 3 {
+		t.Errorf("%d details, want ErrorInfo, RetryInfo and QuotaFailure", n)
 	}
 }
 

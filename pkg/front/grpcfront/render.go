@@ -17,7 +17,8 @@ import (
 
 const domain = "model-gateway"
 
-// toStatus renders a fault: its code and text, ErrorInfo with the reason, and RetryInfo where trying again may help.
+// toStatus renders a fault: its code and text, ErrorInfo with the reason, RetryInfo where trying again may help, and
+// QuotaFailure where a limit refused.
 func toStatus(err error) error {
 	f := fault.Of(err)
 	s := status.New(f.Code(), f.Msg)
@@ -25,10 +26,20 @@ func toStatus(err error) error {
 	if wait := f.Retry(); wait > 0 {
 		details = append(details, &errdetails.RetryInfo{RetryDelay: durationpb.New(wait)})
 	}
+	if f.Quota != nil {
+		details = append(details, quotaFailure(f.Quota, f.Msg))
+	}
 	if detailed, err := s.WithDetails(details...); err == nil {
 		s = detailed
 	}
 	return s.Err()
+}
+
+// quotaFailure names the bucket that could not pay.
+func quotaFailure(q *fault.Quota, text string) *errdetails.QuotaFailure {
+	return &errdetails.QuotaFailure{Violations: []*errdetails.QuotaFailure_Violation{{
+		Subject: q.Subject, Description: text, QuotaId: q.Limit, QuotaValue: int64(q.Burst),
+	}}}
 }
 
 // sendHeader sets what every answer carries, and what the upstream sent beside its own.

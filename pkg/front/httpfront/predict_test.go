@@ -105,6 +105,21 @@ func TestAFaultOfThePipelineKeepsWhatIsKnownOfTheCall(t *testing.T) {
 	}
 }
 
+func TestARefusalByALimitSaysWhatIsLeftAndWhenToComeBack(t *testing.T) {
+	p := &pipeline{do: func(context.Context, *inference.Call) error {
+		return &fault.Fault{Kind: fault.RateLimited, Msg: "used up", RetryAfter: 50 * time.Millisecond, Quota: &fault.Quota{
+			Limit: "per-user", Subject: "user:ann", Burst: 40, Remaining: .9, Reset: 1500 * time.Millisecond,
+		}}
+	}}
+	w := send(front(Config{Pipeline: p}), "POST", "/v1/predict", `{"model_name":"fraud"}`)
+	wantStatus(t, w, http.StatusTooManyRequests, `{"error":"used up","reason":"RATE_LIMITED"}`)
+	for name, want := range map[string]string{"Retry-After": "1", "RateLimit-Limit": "40", "RateLimit-Remaining": "0", "RateLimit-Reset": "2"} {
+		if got := w.Header().Get(name); got != want {
+			t.Errorf("%s: %q, want %q", name, got, want)
+		}
+	}
+}
+
 func TestEveryKindOfFaultHasItsStatus(t *testing.T) {
 	for _, k := range fault.Kinds() {
 		p := &pipeline{do: func(context.Context, *inference.Call) error { return fault.New(k, "text") }}

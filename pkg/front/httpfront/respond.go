@@ -66,9 +66,28 @@ func (x *exchange) identify(h http.Header) {
 func (x *exchange) fail(err error) {
 	f := fault.Of(err)
 	if wait := f.Retry(); wait > 0 {
-		x.w.Header().Set("Retry-After", strconv.FormatInt(int64((wait+time.Second-1)/time.Second), 10))
+		x.w.Header().Set("Retry-After", seconds(wait))
+	}
+	if f.Quota != nil {
+		tellQuota(x.w.Header(), f.Quota)
 	}
 	x.writeError(f.HTTP(), f.Kind.Reason(), f.Msg)
+}
+
+// tellQuota says of the bucket that refused how much it holds, has left, and in how many seconds it is full again.
+func tellQuota(h http.Header, q *fault.Quota) {
+	h.Set("RateLimit-Limit", strconv.FormatInt(int64(q.Burst), 10))
+	h.Set("RateLimit-Remaining", strconv.FormatInt(int64(max(q.Remaining, 0)), 10))
+	h.Set("RateLimit-Reset", seconds(q.Reset))
+}
+
+// seconds is a duration in whole seconds, begun ones included.
+func seconds(d time.Duration) string {
+	n := d / time.Second
+	if d%time.Second > 0 {
+		n++
+	}
+	return strconv.FormatInt(int64(n), 10)
 }
 
 func (x *exchange) writeError(status int, reason, text string) {

@@ -3,6 +3,7 @@ package limit
 import (
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/model-gateway/model-gateway/pkg/fault"
@@ -12,7 +13,7 @@ import (
 // fault is what the client is told by an entry that refuses: which limit, whose bucket, and when to come back.
 func (e *entry) fault() *fault.Fault {
 	a := e.account
-	rate, subject := a.rateNow(), shown(e.limit.Per, e.model, a.subject)
+	rate, subject := a.rateNow(), strings.ToValidUTF8(shown(e.limit.Per, e.model, a.subject), "?") // a message on the wire is UTF-8
 	switch e.verdict {
 	case above:
 		return fault.New(fault.CostAboveBurst, "limit %q: this call costs %s tokens (%s), more than the %s that its bucket ever holds; "+
