@@ -3,6 +3,7 @@
 //	gateway serve              serve, configured by a file or by TRITON_GRPC_HOST alone
 //	gateway sandbox [--tour]   serve in front of an embedded model server, to try things out
 //	gateway check FILE         say everything that is wrong with a configuration
+//	gateway explain --model M  say what a running gateway would do with a call, and why
 //	gateway version
 package main
 
@@ -50,7 +51,7 @@ func run() int {
 		CompletionOptions: cobra.CompletionOptions{HiddenDefaultCmd: true},
 	}
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return exitError{exitUsage, err} })
-	root.AddCommand(serveCommand(), sandboxCommand(), checkCommand(), versionCommand())
+	root.AddCommand(serveCommand(), sandboxCommand(), checkCommand(), explainCommand(), versionCommand())
 	err := root.ExecuteContext(ctx)
 	if err == nil {
 		return 0
