@@ -101,7 +101,7 @@ func serve(ctx context.Context, path string, profile bool, log *slog.Logger) err
 			keep(next, log)
 			return nil
 		}, log)
-		watcher.Seen(cfg.Hash)
+		watcher.Seen(cfg)
 		watching, stop := context.WithCancel(ctx)
 		defer stop()
 		go watcher.Run(watching)

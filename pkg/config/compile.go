@@ -39,26 +39,40 @@ const (
 
 // Environment lists the variables that Load asks for.
 func Environment() []string {
-	return []string{envTriton, envUpstreams, envData, envAdmin, envMetrics, envMaxMessage, envDrainBefore, envDrainGrace, envStateDir}
+	return []string{envTriton, envUpstreams, envData, envAdmin, envMetrics, envMaxMessage, envDrainBefore, envDrainGrace, envStateDir, envRedis}
 }
+
+// minSecret is how long a text must be to be worth hiding; shorter ones stand everywhere.
+const minSecret = 8
 
 // compiler makes a Config of a File, and goes on after each mistake to find the next.
 type compiler struct {
 	*reader
-	env func(string) string
-	cfg Config
+	env    func(string) string
+	base   string  // folder that files' names count from
+	before *Config // in force until now; nil at a start
+	cfg    Config
+
+	whenDown   inference.WhenDown // of limits that do not say
+	limitNames map[string]limitAt
 }
 
 func (c *compiler) compile(f *File) *Config {
 	c.listen(&f.Listen)
 	c.cfg.StateDir = setting(c, "state_dir", f.StateDir, envStateDir, "", checkStateDir)
 	c.control(f.Control)
+	c.trustedProxies(f.TrustedProxies)
+	c.redis(f.Redis)
+	c.replicas(f.Replicas)
+	c.auth(f)
 	c.cfg.Defaults = c.timeouts("defaults.timeout", f.Defaults.Timeout, inference.Timeouts{
 		Max: defaultMax, FirstAnswer: defaultFirstAnswer, Idle: defaultIdle,
 	})
 	c.upstreams(f.Upstreams)
 	c.models(f.Models)
 	c.passthrough(f)
+	c.cfg.Limits = c.limits("limits", f.Limits, nil)
+	c.access(f.Access)
 	return &c.cfg
 }
 
@@ -112,6 +126,7 @@ func (c *compiler) listen(f *ListenFile) {
 	l.MaxMessage = setting(c, "listen.max_message", f.MaxMessage, envMaxMessage, defaultMaxMessage, Size.parse)
 	l.DrainBefore = setting(c, "listen.drain.before", f.Drain.Before, envDrainBefore, defaultDrainBefore, Duration.parseZero)
 	l.DrainGrace = setting(c, "listen.drain.grace", f.Drain.Grace, envDrainGrace, defaultDrainGrace, Duration.parse)
+	l.TLS = c.listenTLS(f.TLS)
 	if l.Metrics == MetricsAdmin && l.Admin == "" {
 		c.wrong("listen.metrics", "is admin, but the admin port is off: nobody could read /metrics; use both, or give listen.admin an address")
 	}

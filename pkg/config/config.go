@@ -7,7 +7,6 @@
 package config
 
 import (
-	"crypto/sha256"
 	"net/netip"
 	"reflect"
 	"slices"
@@ -25,6 +24,9 @@ type Config struct {
 	Hash   string
 	// Notes are things to tell the operator that are no mistakes, a line each.
 	Notes []string
+
+	// Files are those that it took texts from; it is read again when one of them changes.
+	Files Files
 
 	Listen Listen
 	// Auth says whether callers must prove who they are; AuthStated, that the file says so itself.
@@ -66,104 +68,6 @@ type Listen struct {
 	DrainGrace  time.Duration // for calls under way to finish
 	TLS         *ListenTLS    // toward clients of the data port; nil: plaintext
 }
-
-// ListenTLS names the files of TLS toward clients, PEM.
-type ListenTLS struct {
-	Cert, Key string
-	ClientCA  string // authorities of client certificates; "" asks for none
-}
-
-// Auth says whether callers must prove who they are.
-type Auth uint8
-
-// The ways to treat a caller that proves nothing.
-const (
-	AuthNone     Auth = iota // a trusted network: it is believed
-	AuthRequired             // it is refused
-)
-
-func (a Auth) String() string { return [...]string{"none", "required"}[a] }
-
-// Caller is a declared client and the ways in which it may prove who it is: at least one of Keys, JWT and MTLS.
-type Caller struct {
-	Name         string
-	Keys         []KeyHash // from the file, keys_file and keys_env, no doubles
-	JWT          *JWT
-	MTLS         *MTLS
-	MayNameUsers bool
-	Priority     inference.Priority
-}
-
-// KeyHash is the SHA-256 of a key's text.
-type KeyHash [sha256.Size]byte
-
-// JWT says which tokens are a caller's: those of Issuer for Audience and, where CallerClaim is set, with the caller's name
-// in that claim. No two callers can take the same token.
-type JWT struct {
-	Issuer      string // iss
-	JWKS        string // https://..., http:// on loopback only, or a file's path; see JWKSFile
-	Audience    string // aud
-	CallerClaim string // "": every such token is this caller's
-	UserClaim   string // the claim with the user's name; "": none
-	RolesClaim  string // the claim with a text or a list of texts; "": none
-}
-
-// JWKSFile gives the path of the keys' file, "" when they are at a URL.
-func (j *JWT) JWKSFile() string {
-	if isURL(j.JWKS) {
-		return ""
-	}
-	return j.JWKS
-}
-
-// MTLS says which certificates are a caller's, see MatchSAN. Where several callers match, the first in the file is meant.
-type MTLS struct {
-	SAN string // pattern
-}
-
-// Access says which caller may do what. Without rules a caller has infer and metadata of every model; with rules, what
-// they grant, and infer and metadata of nothing else.
-type Access struct {
-	HideForbidden bool // a model the caller may not see is not found
-	Rules         []AccessRule
-}
-
-// AccessRule grants kinds of calls.
-type AccessRule struct {
-	Callers []string         // declared names; "*" in the file is all of them
-	Models  []string         // patterns, see MatchModel; none in a rule that allows only kinds without a model
-	Allow   []inference.Kind // at least one, no doubles
-}
-
-// Redis is how to reach Redis.
-type Redis struct {
-	Addresses []string // host:port each: one server; or sentinels; or some of a cluster
-	Mode      string   // RedisStandalone, RedisSentinel or RedisCluster
-	Master    string   // the name that sentinels know; "" in other modes
-	Prefix    string   // of every key, without a colon at its end
-	User      string   // "": the default user
-	Password  string   // from password_file; may change on a reload
-	TLS       *ClientTLS
-	Timeout   time.Duration // of one round trip, 1ms to 1s
-	WhenDown  inference.WhenDown
-}
-
-// Modes of Redis.
-const (
-	RedisStandalone = "standalone"
-	RedisSentinel   = "sentinel"
-	RedisCluster    = "cluster"
-)
-
-// ClientTLS is TLS toward an upstream or Redis.
-type ClientTLS struct {
-	CA         string // CASystem, or a file of authorities, PEM
-	Cert, Key  string // files of our own certificate, PEM; both or none
-	ServerName string // expected in place of the host; "": the host
-}
-
-// CASystem stands for the authorities that the system trusts.
-const CASystem = "system"
 
 // Where /metrics is served.
 const (
@@ -250,10 +154,18 @@ func (c *Config) Upstream(name string) (Upstream, bool) {
 	return c.Upstreams[i], true
 }
 
+// Same reports whether o says the same: the same text, and the same texts in the files that it names. Hash alone does not
+// tell of those.
+func (c *Config) Same(o *Config) bool { return c.Hash == o.Hash && c.Files.Equal(o.Files) }
+
 // NeedsRestart names the fields that differ between old and next and that a running gateway cannot change.
 // A reload that changes any of them is refused as a whole.
 func NeedsRestart(old, next *Config) []string {
 	var names []string
+	a, b := old.Redis, next.Redis
+	if a == nil || b == nil {
+		a, b = &Redis{}, &Redis{}
+	}
 	for _, f := range []struct {
 		name string
 		same bool
@@ -265,6 +177,14 @@ func NeedsRestart(old, next *Config) []string {
 		{"listen.drain.before", old.Listen.DrainBefore == next.Listen.DrainBefore},
 		{"listen.drain.grace", old.Listen.DrainGrace == next.Listen.DrainGrace},
 		{"listen.tls", reflect.DeepEqual(old.Listen.TLS, next.Listen.TLS)},
+		{"redis", (old.Redis == nil) == (next.Redis == nil)},
+		{"redis.address", slices.Equal(a.Addresses, b.Addresses)},
+		{"redis.mode", a.Mode == b.Mode},
+		{"redis.master", a.Master == b.Master},
+		{"redis.prefix", a.Prefix == b.Prefix},
+		{"redis.user", a.User == b.User},
+		{"redis.tls", reflect.DeepEqual(a.TLS, b.TLS)},
+		{"redis.timeout", a.Timeout == b.Timeout},
 	} {
 		if !f.same {
 			names = append(names, f.name)

@@ -66,7 +66,8 @@ func TestTheServedExampleCompilesToWhatItSays(t *testing.T) {
 	fraud.Max, cnn.Max = 2*second, 10*second
 	want := &Config{
 		Path: "../../docs/examples/gateway.yaml", Source: c.Source, Hash: c.Hash,
-		Listen:    Listen{Data: ":8080", Admin: "127.0.0.1:8081", Metrics: MetricsBoth, MaxMessage: 64 << 20, DrainBefore: 5 * second, DrainGrace: 20 * second},
+		Listen:     Listen{Data: ":8080", Admin: "127.0.0.1:8081", Metrics: MetricsBoth, MaxMessage: 64 << 20, DrainBefore: 5 * second, DrainGrace: 20 * second},
+		AuthStated: true, Replicas: 1,
 		Control:   []string{"repository"},
 		StateDir:  "/var/lib/model-gateway",
 		Defaults:  defaults,

@@ -25,6 +25,7 @@ type reader struct {
 	anchors map[string]ast.Node
 	nodes   int
 	told    map[string]bool // fields that have a mistake
+	secrets []string        // that excerpts must not show
 	more    int             // mistakes beyond maxMistakes
 }
 
@@ -188,6 +189,10 @@ func (r *reader) read(n ast.Node, f field, v reflect.Value, depth int) bool {
 	}
 	switch v.Kind() {
 	case reflect.Struct:
+		if plain, ok := v.Addr().Interface().(*SecretFile); ok && isPlain(n) {
+			r.readScalar(n, f, reflect.ValueOf(&plain.Value).Elem())
+			break
+		}
 		r.readStruct(n, f, v, depth)
 	case reflect.Map:
 		r.readMap(n, f, v, depth)
@@ -337,6 +342,15 @@ func (r *reader) readList(n ast.Node, f field, v reflect.Value, depth int) {
 	}
 }
 
+// isPlain reports whether a value is a text, number or boolean.
+func isPlain(n ast.Node) bool {
+	if _, ok := colonText(n); ok {
+		return true
+	}
+	_, ok := n.(ast.ScalarNode)
+	return ok
+}
+
 // readScalar fills a text, number or boolean.
 func (r *reader) readScalar(n ast.Node, f field, v reflect.Value) {
 	if text, ok := colonText(n); ok && v.Kind() == reflect.String {
@@ -451,7 +465,7 @@ func fieldsOf(t reflect.Type) map[string]reflect.StructField {
 	}
 	fields := make(map[string]reflect.StructField)
 	for _, f := range reflect.VisibleFields(t) {
-		if name, opts, _ := strings.Cut(f.Tag.Get("yaml"), ","); opts != "inline" {
+		if name, opts, _ := strings.Cut(f.Tag.Get("yaml"), ","); opts != "inline" && name != "-" {
 			fields[name] = f
 		}
 	}

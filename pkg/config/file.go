@@ -4,8 +4,8 @@ package config
 type File struct {
 	// Version of this format: 1, which is also what a file without it means.
 	Version int `yaml:"version" jsonschema:"enum=1"`
-	// Auth says whether callers must prove who they are. `none` is for a trusted network and is what a file without
-	// callers means.
+	// Auth says whether callers must prove who they are. `none` is for a trusted network: what a caller says of itself is
+	// believed. Absent, it is required in a file that declares callers, and none in one that does not.
 	Auth string `yaml:"auth" jsonschema:"enum=none,enum=required"`
 	// Passthrough lets a name that no model declares through to the upstream under its own name. Absent, it is on
 	// in a file that declares no models, and off in one that does.
@@ -13,14 +13,14 @@ type File struct {
 	// Control lists the kinds of control calls that are open: load and unload models (`repository`), shared memory (`shm`),
 	// trace and log settings. Absent, none is.
 	Control []string `yaml:"control" jsonschema:"enum=repository,enum=shm,enum=trace,enum=log"`
-	// TrustedProxies are the networks whose `x-forwarded-for` is believed.
+	// TrustedProxies are the networks and single addresses whose `x-forwarded-for` is believed. Absent, nobody's is.
 	TrustedProxies []string `yaml:"trusted_proxies"`
 	// StateDir is a folder where the last good configuration is kept, so that a restart with a bad file still
 	// serves. Absent, none is kept. The environment's GATEWAY_STATE_DIR wins over it.
 	StateDir string `yaml:"state_dir"`
 	// Listen says where the gateway listens and how much it takes.
 	Listen ListenFile `yaml:"listen"`
-	// Redis is where replicas share limits, overrides and canary state.
+	// Redis is where replicas share limits. Absent, each keeps its own in memory.
 	Redis *RedisFile `yaml:"redis"`
 	// Prometheus is asked for latencies over all replicas.
 	Prometheus *PrometheusFile `yaml:"prometheus"`
@@ -33,13 +33,13 @@ type File struct {
 	// Upstreams are what calls are forwarded to, by name. Absent, the environment's TRITON_GRPC_HOST or
 	// GATEWAY_UPSTREAMS tells.
 	Upstreams map[string]UpstreamFile `yaml:"upstreams"`
-	// Replicas is how many gateways share a rate while Redis has never been seen.
-	Replicas int `yaml:"replicas" jsonschema:"minimum=1"`
+	// Replicas is how many gateways share a rate while Redis has never been seen, 1 to 1000. Absent: 1.
+	Replicas int `yaml:"replicas" jsonschema:"minimum=1,maximum=1000"`
 	// Lua bounds scripts.
 	Lua *LuaFile `yaml:"lua"`
 	// Defaults hold for every model that does not say otherwise.
 	Defaults PolicyFile `yaml:"defaults"`
-	// Limits are rates over all models.
+	// Limits are rates over all models: per ip, caller or global.
 	Limits []LimitFile `yaml:"limits"`
 	// Models that clients may ask for by name.
 	Models []ModelFile `yaml:"models"`
@@ -58,7 +58,7 @@ type ListenFile struct {
 	MaxBytesHeld Size `yaml:"max_bytes_held"`
 	// MaxReads bounds how many messages are being read at once. Absent: 256.
 	MaxReads int `yaml:"max_reads" jsonschema:"minimum=1"`
-	// TLS toward clients. The files are read again when they change.
+	// TLS toward clients of the data port. The files are read again when they change. Absent: plaintext.
 	TLS *ListenTLSFile `yaml:"tls"`
 	// MaxMessage is the largest message taken or sent, on every hop. Absent: 64MiB. At most 2047MiB.
 	// Environment: GATEWAY_MAX_MESSAGE.
@@ -73,7 +73,7 @@ type ListenTLSFile struct {
 	Cert string `yaml:"cert"`
 	// Key is the file of the private key, PEM.
 	Key string `yaml:"key"`
-	// ClientCA is the file of authorities whose client certificates are accepted, PEM.
+	// ClientCA is the file of authorities whose client certificates are accepted, PEM. Absent, none is asked for.
 	ClientCA string `yaml:"client_ca"`
 }
 
@@ -86,21 +86,27 @@ type DrainFile struct {
 	Grace Duration `yaml:"grace"`
 }
 
-// RedisFile is the section `redis`.
+// RedisFile is the section `redis`. Only the password and when_down can change while the gateway runs.
 type RedisFile struct {
-	// Address is one host:port, or a list.
+	// Address is one host:port, or a list: of sentinels, or of some servers of a cluster. Environment:
+	// GATEWAY_REDIS_ADDRESS, with commas, which wins.
 	Address OneOrMany `yaml:"address"`
-	// Mode of the servers.
+	// Mode of the servers. Absent: standalone.
 	Mode string `yaml:"mode" jsonschema:"enum=standalone,enum=sentinel,enum=cluster"`
-	// Prefix of every key.
+	// Master is the name that the sentinels know the servers by; only with mode sentinel.
+	Master string `yaml:"master"`
+	// Prefix of every key. Absent: model-gateway.
 	Prefix string `yaml:"prefix"`
-	// User to sign in as.
+	// User to sign in as. Absent: Redis's default user.
 	User string `yaml:"user"`
-	// PasswordFile holds the password.
+	// PasswordFile holds the password. It is read again when it changes.
 	PasswordFile string `yaml:"password_file"`
-	// Timeout of one round trip.
+	// TLS toward the servers. Absent: plaintext.
+	TLS *ClientTLSFile `yaml:"tls"`
+	// Timeout of one round trip, 1ms to 1s. Absent: 20ms.
 	Timeout Duration `yaml:"timeout"`
-	// WhenDown says what limits do without Redis.
+	// WhenDown says what limits do without Redis, unless they say otherwise: count this replica's share (local), let calls
+	// pass (open), refuse them (closed). Absent: local.
 	WhenDown string `yaml:"when_down" jsonschema:"enum=local,enum=open,enum=closed"`
 }
 
@@ -136,17 +142,21 @@ type AccessLogFile struct {
 
 // CallerFile is one entry of `callers`: a client and how it proves who it is.
 type CallerFile struct {
-	// Name of the caller, as rules and metrics call it.
+	// Name of the caller, as rules, limits and metrics call it.
 	Name string `yaml:"name"`
-	// Keys are hashes of its keys, as `gateway key new` prints them.
+	// Keys are hashes of its keys, as `gateway key new` prints them. Several are good at once, so that keys can be changed.
 	Keys []string `yaml:"keys"`
+	// KeysFile is a file with more of them, one a line; # begins a comment. It is read again when it changes.
+	KeysFile string `yaml:"keys_file"`
+	// KeysEnv is an environment variable with more of them, with commas or spaces between.
+	KeysEnv string `yaml:"keys_env"`
 	// JWT accepts signed tokens.
 	JWT *JWTFile `yaml:"jwt"`
-	// MTLS accepts client certificates.
+	// MTLS accepts client certificates; needs listen.tls.client_ca.
 	MTLS *MTLSFile `yaml:"mtls"`
-	// MayNameUsers lets the caller say for whom it asks.
+	// MayNameUsers lets the caller say for whom it asks. Absent, the user is the caller itself.
 	MayNameUsers bool `yaml:"may_name_users"`
-	// Priority of its calls when there is not room for all.
+	// Priority of its calls when there is not room for all. Absent: default.
 	Priority string `yaml:"priority" jsonschema:"enum=critical,enum=default,enum=sheddable"`
 }
 
@@ -154,19 +164,22 @@ type CallerFile struct {
 type JWTFile struct {
 	// Issuer as in `iss`.
 	Issuer string `yaml:"issuer"`
-	// JWKS is the URL of the issuer's keys.
+	// JWKS is the URL of the issuer's keys, https, or a file with them.
 	JWKS string `yaml:"jwks"`
 	// Audience as in `aud`.
 	Audience string `yaml:"audience"`
-	// Caller is the claim with the caller's name.
+	// Caller is the claim that must have the caller's name. Absent, every token of this issuer and audience is the caller's.
 	Caller string `yaml:"caller"`
-	// User is the claim with the user's name.
+	// User is the claim with the user's name. Absent, the token names no user.
 	User string `yaml:"user"`
+	// Roles is the claim with the caller's roles, a text or a list.
+	Roles string `yaml:"roles"`
 }
 
 // MTLSFile says which certificates are a caller's.
 type MTLSFile struct {
-	// SAN is the subject alternative name, with * for one part of it.
+	// SAN is the subject alternative name, with * for anything within one part of it: between slashes in a URI, between
+	// dots in a host name.
 	SAN string `yaml:"san"`
 }
 
@@ -174,15 +187,16 @@ type MTLSFile struct {
 type AccessFile struct {
 	// HideForbidden answers NOT_FOUND for models that the caller may not see.
 	HideForbidden bool `yaml:"hide_forbidden"`
-	// Rules allow; what none allows is refused.
+	// Rules allow. Without any, a caller may infer and read metadata of every model; with one, what none allows is refused.
 	Rules []AccessRuleFile `yaml:"rules"`
 }
 
 // AccessRuleFile is one entry of `access.rules`.
 type AccessRuleFile struct {
-	// Callers by name.
+	// Callers by name; "*" is all of them.
 	Callers []string `yaml:"callers"`
-	// Models by name, with * for anything.
+	// Models by name: * is anything, slashes too, ? one character, [ab] one of several. For infer, metadata and repository, and
+	// only there.
 	Models []string `yaml:"models"`
 	// Allow lists kinds of calls.
 	Allow []string `yaml:"allow" jsonschema:"enum=infer,enum=metadata,enum=repository,enum=shm,enum=trace,enum=log,enum=admin"`
@@ -202,8 +216,9 @@ type UpstreamFile struct {
 	// one, or none. Triton traces whatever carries one.
 	Traceparent string `yaml:"traceparent" jsonschema:"enum=sampled,enum=always,enum=never"`
 	// TLS toward the upstream. Absent: plaintext.
-	TLS *UpstreamTLSFile `yaml:"tls"`
-	// Headers are metadata for the upstream with values from files.
+	TLS *ClientTLSFile `yaml:"tls"`
+	// Headers are metadata on everything sent to it, such as authorization or triton-grpc-protocol-infer: a text, or
+	// {from_file: FILE}, which is read again when it changes.
 	Headers map[string]SecretFile `yaml:"headers"`
 	// Eject takes out endpoints that keep failing.
 	Eject *EjectFile `yaml:"eject"`
@@ -219,9 +234,9 @@ type KeepaliveFile struct {
 	Permitted bool `yaml:"permitted"`
 }
 
-// UpstreamTLSFile is TLS toward an upstream.
-type UpstreamTLSFile struct {
-	// CA is `system`, or the file of the authorities, PEM.
+// ClientTLSFile is TLS toward an upstream or Redis. The files are read again when they change.
+type ClientTLSFile struct {
+	// CA is `system`, or the file of the authorities, PEM. Absent: system.
 	CA string `yaml:"ca"`
 	// Cert is the file of our certificate chain, PEM.
 	Cert string `yaml:"cert"`
@@ -231,9 +246,10 @@ type UpstreamTLSFile struct {
 	ServerName string `yaml:"server_name"`
 }
 
-// SecretFile is a value that is kept out of this file.
+// SecretFile is a text, or the file that holds it.
 type SecretFile struct {
-	// FromFile is the file with the value.
+	Value string `yaml:"-"`
+	// FromFile is the file with the value; white space around it does not count.
 	FromFile string `yaml:"from_file"`
 }
 
@@ -321,23 +337,27 @@ type ProbeFile struct {
 	Infer bool `yaml:"infer"`
 }
 
-// LimitFile is one entry of `limits`.
+// LimitFile is one entry of `limits`: a bucket of tokens for each of what it is per.
 type LimitFile struct {
-	// Name of the limit, as metrics call it.
+	// Name of the limit, as metrics and refusals call it; no two have the same. Absent: of what it is per, such as
+	// per-ip, or fraud/per-user for a model's.
 	Name string `yaml:"name"`
-	// Per says what has a bucket of its own.
+	// Per says what has a bucket of its own: ip, caller or global over all models; model, user or caller within one.
 	Per string `yaml:"per" jsonschema:"enum=ip,enum=caller,enum=user,enum=model,enum=global"`
-	// Rate at which the bucket fills, such as 20/s or 500/min.
+	// Rate at which the bucket fills, such as 20/s, 500/min or 1000/h.
 	Rate Rate `yaml:"rate"`
-	// Burst is what the bucket holds.
+	// Burst is what the bucket holds, and so the most a call may cost. Absent: what comes in a second, and at least one call.
 	Burst int `yaml:"burst" jsonschema:"minimum=1"`
-	// Cost of a call.
-	Cost string `yaml:"cost"`
-	// Draw says how tokens are drawn from the shared bucket.
+	// Cost of a call: 1, its rows, or its KiB. Absent: 1.
+	Cost Cost `yaml:"cost"`
+	// Draw says how tokens are drawn from the shared bucket: call by call (exact), some ahead of use (lease), or as the bucket
+	// is busy (auto). Absent: auto. Limits over all models are always leased.
 	Draw string `yaml:"draw" jsonschema:"enum=auto,enum=exact,enum=lease"`
-	// Mode of the limit: refuse, only count, or nothing.
+	// Mode of the limit: refuse, only count (shadow), or nothing (off). Absent: enforce.
 	Mode string `yaml:"mode" jsonschema:"enum=enforce,enum=shadow,enum=off"`
-	// Overrides are other rates by caller, user or address.
+	// WhenDown says what it does without Redis. Absent: as redis.when_down.
+	WhenDown string `yaml:"when_down" jsonschema:"enum=local,enum=open,enum=closed"`
+	// Overrides are other rates by the name of the user or caller, or the address; burst grows and shrinks with them.
 	Overrides map[string]Rate `yaml:"overrides"`
 }
 
@@ -360,7 +380,7 @@ type ModelFile struct {
 	Pins string `yaml:"pins" jsonschema:"enum=declared,enum=any"`
 	// Mirror copies calls to another target.
 	Mirror *MirrorFile `yaml:"mirror"`
-	// Limits are rates of this model.
+	// Limits are rates of this model: per model, user or caller. They are drawn together, all or none.
 	Limits []LimitFile `yaml:"limits"`
 	// Concurrency bounds how many calls are under way.
 	Concurrency *ConcurrencyFile `yaml:"concurrency"`

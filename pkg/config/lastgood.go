@@ -62,7 +62,7 @@ func LoadLastGood(path string, env func(string) string) (*Config, error) {
 		return nil, ErrNoLastGood
 	}
 	kept := filepath.Join(dir, lastGoodName)
-	c, err := Load(kept, env)
+	c, err := loadFrom(kept, folderOf(path), env)
 	if err != nil {
 		if _, statErr := os.Stat(kept); os.IsNotExist(statErr) {
 			return nil, ErrNoLastGood

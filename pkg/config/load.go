@@ -6,7 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"path/filepath"
 	"reflect"
+	"strings"
+	"unicode/utf8"
 )
 
 // Load reads and compiles the file at path, or, when path is "", what the environment alone says. env looks up
@@ -15,7 +18,14 @@ import (
 // Where both say something, the environment wins for listen.* and state_dir, which are about this one process, and the
 // file wins for all else: TRITON_GRPC_HOST and GATEWAY_UPSTREAMS count only where the file declares no upstreams, and a
 // Note says so where they do not count. What is overruled is checked all the same.
+//
+// Files that the file names count from its folder, where their names are not absolute.
 func Load(path string, env func(string) string) (*Config, error) {
+	return loadFrom(path, folderOf(path), env)
+}
+
+// loadFrom is Load with the folder that files' names count from.
+func loadFrom(path, base string, env func(string) string) (*Config, error) {
 	var source []byte
 	if path != "" {
 		var err error
@@ -23,7 +33,16 @@ func Load(path string, env func(string) string) (*Config, error) {
 			return nil, unreadable(path, err)
 		}
 	}
-	return Parse(path, source, env)
+	cfg, _, err := parse(path, base, source, env, nil)
+	return cfg, err
+}
+
+// folderOf is the folder of a configuration; the current one for what is no file.
+func folderOf(path string) string {
+	if path == "" || path == "-" {
+		return ""
+	}
+	return filepath.Dir(path)
 }
 
 // unreadable words the system's error.
@@ -36,29 +55,42 @@ func unreadable(path string, err error) Errors {
 	return Errors{{File: path, Msg: msg}}
 }
 
-// Parse compiles a file's text; path is only what mistakes call it. See Load.
+// Parse compiles a file's text; path is what mistakes call it, and tells the folder of files that the text names; "-" is the
+// current folder. See Load.
 func Parse(path string, source []byte, env func(string) string) (*Config, error) {
+	cfg, _, err := parse(path, folderOf(path), source, env, nil)
+	return cfg, err
+}
+
+// parse is Parse after before, the configuration in force, if any. It also tells which files were asked for, even where
+// there are mistakes.
+func parse(path, base string, source []byte, env func(string) string, before *Config) (*Config, Files, error) {
 	if env == nil {
 		env = func(string) string { return "" }
 	}
 	r := newReader(path, source)
 	file := r.file(source)
 	if file == nil {
-		return nil, r.all()
+		return nil, Files{}, r.all()
 	}
-	c := compiler{reader: r, env: env}
+	c := compiler{reader: r, env: env, base: base, before: before, limitNames: make(map[string]limitAt)}
 	cfg := c.compile(file)
 	if len(r.found) > 0 {
-		return nil, r.all()
+		return nil, cfg.Files, r.all()
 	}
 	hash := sha256.Sum256(source)
 	cfg.Path, cfg.Source, cfg.Hash = path, source, hex.EncodeToString(hash[:])
-	return cfg, nil
+	return cfg, cfg.Files, nil
 }
 
 // all lists the mistakes in the order of the file.
 func (r *reader) all() Errors {
 	found := r.found.sorted()
+	for i := range found {
+		for _, secret := range r.secrets {
+			found[i].Excerpt = strings.ReplaceAll(found[i].Excerpt, secret, strings.Repeat("*", utf8.RuneCountInString(secret)))
+		}
+	}
 	if r.more > 0 {
 		found = append(found, Mistake{File: r.path, Msg: fmt.Sprintf("and %d more mistakes, shown once these are mended", r.more)})
 	}

@@ -47,7 +47,9 @@ func (c *compiler) models(files []ModelFile) {
 		c.pins(path+".pins", &m)
 		m.Timeouts = c.timeouts(path+".timeout", f.Timeout, c.cfg.Defaults)
 		m.Tensors = c.tensors(path+".tensors", f.Tensors)
+		m.Limits = c.limits(path+".limits", f.Limits, &m)
 		m.SetHeaders = c.setHeaders(path+".set_headers", f.SetHeaders)
+		c.headersOnce(path+".set_headers", &m)
 		c.cfg.Models = append(c.cfg.Models, m)
 	}
 }

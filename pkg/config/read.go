@@ -29,14 +29,15 @@ const (
 
 // readFile reads a file that may be at most MaxFile bytes, and never more of it than that.
 func readFile(path string) ([]byte, error) {
+	// Before it is opened: opening a pipe would wait for whoever writes to it.
+	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("%s is no regular file", path)
+	}
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = f.Close() }() // only read
-	if info, err := f.Stat(); err == nil && !info.Mode().IsRegular() {
-		return nil, fmt.Errorf("%s is no regular file", path)
-	}
 	return io.ReadAll(io.LimitReader(f, MaxFile+1))
 }
 

@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/model-gateway/model-gateway/pkg/inference"
 )
 
 // Scalars of the file that have a form of their own. They keep what was written, numbers included, so that the
@@ -21,6 +23,8 @@ type (
 	Percent string
 	// Rate is a count per time, such as 20/s or 500/min.
 	Rate string
+	// Cost is what a call takes from a bucket: 1, rows or KiB.
+	Cost string
 	// Address is a place to listen or to connect to, host:port.
 	Address string
 	// Version is a model's version: a positive number, quoted or not.
@@ -76,6 +80,35 @@ func (s Size) parse() (int, error) {
 		return int(n * u.bytes), nil
 	}
 	return 0, errors.New("must be a number of bytes above zero, such as 512KiB or 64MiB")
+}
+
+var rateUnits = map[string]float64{"s": 1, "min": 60, "h": 3600}
+
+// maxRate is in tokens a second; what a bucket holds is counted exactly up to 2^53 of them.
+const maxRate = 1e9
+
+// parse gives the rate in tokens a second, above zero.
+func (r Rate) parse() (float64, error) {
+	count, unit, _ := strings.Cut(string(r), "/")
+	seconds, ok := rateUnits[unit]
+	n, err := strconv.ParseFloat(count, 64)
+	if !ok || err != nil || !(n > 0) || strings.Trim(count, "0123456789.") != "" {
+		return 0, errors.New("must be a count above zero for each s, min or h, such as 20/s, 500/min or 1000/h")
+	}
+	if n/seconds > maxRate {
+		return 0, errors.New("must be at most 1000000000/s")
+	}
+	return n / seconds, nil
+}
+
+// parse gives the cost; none is written for one token.
+func (c Cost) parse() (inference.Cost, error) {
+	for cost := inference.CostOne; cost <= inference.CostKiB; cost++ {
+		if cost.String() == string(c) {
+			return cost, nil
+		}
+	}
+	return 0, fmt.Errorf("must be 1, rows or KiB, not %q", clip(string(c)))
 }
 
 // parse gives the version in plain decimal.

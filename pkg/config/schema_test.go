@@ -57,6 +57,16 @@ func scalarSchema(t reflect.Type) *jsonschema.Schema {
 		return text(`^[0-9]+(\.[0-9]+)?%$`, "5%")
 	case reflect.TypeFor[Rate]():
 		return text(`^[0-9]+(\.[0-9]+)?/(s|min|h)$`, "20/s")
+	case reflect.TypeFor[Cost]():
+		return &jsonschema.Schema{OneOf: []*jsonschema.Schema{
+			{Const: 1}, {Type: "string", Enum: []any{"1", "rows", "KiB"}},
+		}}
+	case reflect.TypeFor[SecretFile]():
+		file := jsonschema.NewProperties()
+		file.Set("from_file", &jsonschema.Schema{Type: "string", Description: "from_file is the file with the value; white space around it does not count."})
+		return &jsonschema.Schema{OneOf: []*jsonschema.Schema{
+			{Type: "string"}, {Type: "object", Properties: file, AdditionalProperties: jsonschema.FalseSchema, Required: []string{"from_file"}},
+		}}
 	case reflect.TypeFor[Address]():
 		return text(`^(off|.*:[0-9]{1,5})$`)
 	case reflect.TypeFor[Version]():
@@ -71,6 +81,9 @@ func scalarSchema(t reflect.Type) *jsonschema.Schema {
 	return nil
 }
 
+// restarts are the sections and fields that NeedsRestart names.
+var restarts = set("listen", "redis.address", "redis.mode", "redis.master", "redis.prefix", "redis.user", "redis.tls", "redis.timeout")
+
 // describe marks what this build does not serve, and what cannot change while it runs.
 func describe(s *jsonschema.Schema, pattern string) {
 	if unserved[pattern] {
@@ -80,7 +93,7 @@ func describe(s *jsonschema.Schema, pattern string) {
 	if values := unservedValues(pattern); len(values) > 0 {
 		s.Description += " Not served by this version: `" + strings.Join(values, "`, `") + "`."
 	}
-	if pattern == "listen" {
+	if restarts[pattern] {
 		mark(s, "x-restart", true)
 	}
 	if s.Properties != nil {

@@ -25,6 +25,13 @@ func (c *compiler) upstreams(file map[string]UpstreamFile) {
 		f := file[name]
 		u := Upstream{Name: name, Kind: cmp.Or(f.Kind, Triton), Traceparent: cmp.Or(f.Traceparent, TraceSampled)}
 		c.endpoints(path+".endpoints", f.Endpoints, &u)
+		var before *ClientTLS
+		if c.before != nil {
+			old, _ := c.before.Upstream(name)
+			before = old.TLS
+		}
+		u.TLS = c.clientTLS(path+".tls", f.TLS, before)
+		u.Headers = c.headers(path+".headers", f.Headers)
 		c.cfg.Upstreams = append(c.cfg.Upstreams, u)
 	}
 	c.upstreamsFromEnv()

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
@@ -22,39 +23,44 @@ const (
 	lookEvery = 5 * time.Second
 )
 
-// Watcher reads a configuration file again when its text changes, and hands what it says to apply. With mistakes in the
-// file, or when apply refuses, the configuration in force stays, and the log says why.
+// Watcher reads a configuration file again when its text changes, or that of a file it took keys, a password or a header
+// from, and hands what it says to apply. With mistakes in the file, or when apply refuses, the configuration in force stays,
+// and the log says why. A file with secrets that cannot be read keeps the texts it had.
 type Watcher struct {
 	path  string
 	env   func(string) string
 	apply func(*Config) error
 	log   *slog.Logger
 
-	mu   sync.Mutex // one reading at a time
-	seen string     // hash of the text that was read last
-	err  error      // what came of it
+	mu    sync.Mutex // one reading at a time
+	force *Config    // in force; nil until it is told
+	files Files      // that the last reading asked for
+	seen  string     // fingerprint of what was read last
+	err   error      // what came of it
 }
 
 // NewWatcher makes a watcher of the file at path, whose text as it is now counts as read. apply is never called twice at
 // a time. env is as for Load.
 func NewWatcher(path string, env func(string) string, apply func(*Config) error, log *slog.Logger) *Watcher {
 	w := &Watcher{path: path, env: env, apply: apply, log: log}
-	w.seen, _, _ = w.text()
+	hash, _, _ := w.text()
+	w.seen = w.files.fingerprint(hash)
 	return w
 }
 
-// Seen tells the watcher the Hash of the configuration in force, so that a change between Load and NewWatcher is not
-// missed. Call it before Run.
-func (w *Watcher) Seen(hash string) {
+// Seen tells the watcher the configuration in force: the files to watch besides its own, and the texts that are good until
+// new ones are read. What has changed since it was loaded is read again. Call it before Run.
+func (w *Watcher) Seen(c *Config) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.seen = hash
+	w.force, w.files = c, c.Files
+	w.seen = c.Files.fingerprint(c.Hash)
 }
 
 // Run watches until ctx ends. It follows symbolic links that are swapped, as those of a ConfigMap, and editors that
 // write a new file over the old.
 func (w *Watcher) Run(ctx context.Context) {
-	f := follower{path: w.path}
+	f := follower{paths: w.watched()}
 	events, problems := f.open()
 	defer f.close()
 	look := time.NewTicker(lookEvery)
@@ -89,6 +95,12 @@ func (w *Watcher) Run(ctx context.Context) {
 			f.follow()
 			f.touched()
 			_ = w.read(false) // it has been logged
+			if paths := w.watched(); !slices.Equal(paths, f.paths) {
+				f.paths = paths
+				f.follow()
+				f.touched()
+				settled.Reset(settle) // one of them may have changed before it was watched
+			}
 		}
 	}
 }
@@ -104,30 +116,42 @@ func (w *Watcher) Err() error {
 	return w.err
 }
 
-// read applies the file's text when it is new, or always when forced.
+// read applies what the files say when it is new, or always when forced.
 func (w *Watcher) read(forced bool) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	hash, source, err := w.text()
-	if hash == w.seen && !forced {
+	files := w.files.now()
+	if files.fingerprint(hash) == w.seen && !forced {
 		return w.err
 	}
-	w.seen = hash
 	var next *Config
 	if err != nil {
-		err = unreadable(w.path, err)
-	} else if next, err = Parse(w.path, source, w.env); err == nil {
+		w.files, err = files, unreadable(w.path, err)
+	} else if next, w.files, err = parse(w.path, folderOf(w.path), source, w.env, w.force); err == nil {
 		err = w.apply(next)
 	}
+	w.seen = w.files.fingerprint(hash)
 	if w.err = err; err != nil {
 		w.log.Error("the configuration was read again and cannot be served; the one before stays in force", "file", w.path, "error", err.Error())
 		return err
 	}
+	for _, note := range next.Notes {
+		w.log.Warn("about the configuration", "note", note)
+	}
+	w.force = next
 	w.log.Info("the configuration was read again and is in force", "file", w.path, "hash", hash)
 	return nil
 }
 
-// text reads the file; the hash of one that cannot be read is "".
+// watched lists the files to follow.
+func (w *Watcher) watched() []string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return append([]string{w.path}, w.files.Paths()...)
+}
+
+// text reads the configuration's own file; the hash of one that cannot be read is "".
 func (w *Watcher) text() (hash string, source []byte, err error) {
 	if source, err = readFile(w.path); err != nil {
 		return "", nil, err
@@ -136,13 +160,13 @@ func (w *Watcher) text() (hash string, source []byte, err error) {
 	return hex.EncodeToString(sum[:]), source, nil
 }
 
-// follower tells when a file may have changed. It watches folders rather than the file, for whoever replaces a file takes
+// follower tells when any of some files may have changed. It watches folders rather than the files, for whoever replaces a file takes
 // the watch on the old one away.
 type follower struct {
-	path    string
-	watcher *fsnotify.Watcher // nil where the system cannot tell of changes: looking has to do
-	folders map[string]bool   // that are watched
-	last    os.FileInfo       // as it was last looked at; nil when it was not there
+	paths   []string
+	watcher *fsnotify.Watcher      // nil where the system cannot tell of changes: looking has to do
+	folders map[string]bool        // that are watched
+	last    map[string]os.FileInfo // as each was last looked at; none when it was not there
 }
 
 // open begins to watch. The channels stay silent where the system cannot tell.
@@ -164,26 +188,14 @@ func (f *follower) close() {
 	}
 }
 
-// follow watches the folder of the file, and those of what it links to now.
+// follow watches the folders of the files, and those of what they link to now.
 func (f *follower) follow() {
 	if f.watcher == nil {
 		return
 	}
 	now := make(map[string]bool)
-	path := f.path
-	for range 8 { // links that go round end here
-		now[filepath.Dir(path)] = true
-		if dir, err := filepath.EvalSymlinks(filepath.Dir(path)); err == nil {
-			now[dir] = true
-		}
-		next, err := os.Readlink(path)
-		if err != nil {
-			break
-		}
-		if !filepath.IsAbs(next) {
-			next = filepath.Join(filepath.Dir(path), next)
-		}
-		path = next
+	for _, path := range f.paths {
+		foldersOf(path, now)
 	}
 	for dir := range f.folders {
 		if !now[dir] {
@@ -199,16 +211,38 @@ func (f *follower) follow() {
 	}
 }
 
-// touched reports whether the file looks otherwise than it last did.
+// foldersOf adds to now the folders in which a change can change what a file says.
+func foldersOf(path string, now map[string]bool) {
+	for range 8 { // links that go round end here
+		now[filepath.Dir(path)] = true
+		if dir, err := filepath.EvalSymlinks(filepath.Dir(path)); err == nil {
+			now[dir] = true
+		}
+		next, err := os.Readlink(path)
+		if err != nil {
+			break
+		}
+		if !filepath.IsAbs(next) {
+			next = filepath.Join(filepath.Dir(path), next)
+		}
+		path = next
+	}
+}
+
+// touched reports whether a file looks otherwise than it last did.
 func (f *follower) touched() bool {
 	before := f.last
-	now, err := os.Stat(f.path)
-	if err != nil {
-		now = nil
+	f.last = make(map[string]os.FileInfo, len(f.paths))
+	touched := false
+	for _, path := range f.paths {
+		then := before[path]
+		now, err := os.Stat(path)
+		if err != nil {
+			touched = touched || then != nil
+			continue
+		}
+		f.last[path] = now
+		touched = touched || then == nil || now.Size() != then.Size() || !now.ModTime().Equal(then.ModTime()) || !os.SameFile(now, then)
 	}
-	f.last = now
-	if now == nil || before == nil {
-		return (now == nil) != (before == nil)
-	}
-	return now.Size() != before.Size() || !now.ModTime().Equal(before.ModTime()) || !os.SameFile(now, before)
+	return touched
 }

@@ -183,7 +183,7 @@ func TestAChangeBetweenLoadingAndWatchingIsNotMissed(t *testing.T) {
 	write(t, path, model("b"))
 	applied := make(chan *Config, 1)
 	w := NewWatcher(path, nil, func(c *Config) error { applied <- c; return nil }, slog.New(slog.DiscardHandler))
-	w.Seen(good(t, model("a")).Hash)
+	w.Seen(good(t, model("a")))
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() {
