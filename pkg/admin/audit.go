@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -116,11 +117,13 @@ func clip(s string) string {
 // appendLine writes e at the end of the file at path, and on its own line even where a crash has left half a one. The
 // file is opened anew each time: changes are rare, and somebody may have moved it.
 func appendLine(path string, e Entry) (err error) {
-	line, err := json.Marshal(e)
-	if err != nil {
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b) // ends the line
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(e); err != nil {
 		return err
 	}
-	line = append(line, '\n')
+	line := b.Bytes()
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return err
 	}

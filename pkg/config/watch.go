@@ -32,6 +32,10 @@ type Watcher struct {
 	apply func(*Config) error
 	log   *slog.Logger
 
+	// Around, where set, runs use, which puts to use what changed files say, and returns its error: for who keeps a
+	// record of changes. Reload does not go through it, since who asks for that keeps the record. Set it before Run.
+	Around func(use func() error) error
+
 	mu    sync.Mutex // one reading at a time
 	force *Config    // in force; nil until it is told
 	files Files      // that the last reading asked for
@@ -126,10 +130,18 @@ func (w *Watcher) read(forced bool) error {
 		return w.err
 	}
 	var next *Config
-	if err != nil {
-		w.files, err = files, unreadable(w.path, err)
-	} else if next, w.files, err = parse(w.path, folderOf(w.path), source, w.env, w.force); err == nil {
-		err = w.apply(next)
+	use := func() error {
+		if err != nil {
+			w.files, err = files, unreadable(w.path, err)
+		} else if next, w.files, err = parse(w.path, folderOf(w.path), source, w.env, w.force); err == nil {
+			err = w.apply(next)
+		}
+		return err
+	}
+	if w.Around != nil && !forced {
+		err = w.Around(use)
+	} else {
+		err = use()
 	}
 	w.seen = w.files.fingerprint(hash)
 	if w.err = err; err != nil {
