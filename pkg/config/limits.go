@@ -28,7 +28,7 @@ func (c *compiler) limits(path string, files []LimitFile, m *Model) []*inference
 			continue
 		}
 		key := [2]uint8{uint8(l.Per), uint8(l.Cost)}
-		if other, ok := first[key]; ok {
+		if other, ok := first[key]; ok && !c.mistaken(at+".cost") {
 			c.check(at, fmt.Errorf("is per %s at the same cost as %s, so two rules would speak of one thing; make one of them", cmp.Or(files[i].Per, l.Per.String()), other))
 			continue
 		}

@@ -65,7 +65,7 @@ func (c *compiler) rule(at string, f *AccessRuleFile) AccessRule {
 	case about && len(f.Models) == 0:
 		c.check(at+".models", errors.New(`must list the models, for infer, metadata and repository are of models; ["*"] is all of them`))
 	case !about && len(r.Allow) > 0 && len(f.Models) > 0:
-		c.check(at+".models", fmt.Errorf("says nothing here: %s is not of a model; remove it", kindNames(r.Allow)))
+		c.check(at+".models", fmt.Errorf("says nothing here: of what the rule allows (%s) nothing is about one model; remove it", kindNames(r.Allow)))
 	}
 	return r
 }

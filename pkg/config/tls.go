@@ -92,14 +92,11 @@ func (c *compiler) trouble(path string, loaded bool, format string, args ...any)
 	}
 }
 
-// pair checks a certificate and its key; nothing where a name is missing.
+// pair checks a certificate and its key, as far as their names are given.
 func (c *compiler) pair(path, certFile, keyFile string, loaded bool) {
-	if certFile == "" || keyFile == "" {
-		return
-	}
-	cert, ok := c.pem(path+".cert", certFile, loaded)
-	key, ok2 := c.pem(path+".key", keyFile, loaded)
-	if !ok || !ok2 {
+	cert, certOK := c.pem(path+".cert", certFile, loaded)
+	key, keyOK := c.pem(path+".key", keyFile, loaded)
+	if !certOK || !keyOK {
 		return
 	}
 	both, err := tls.X509KeyPair(cert, key)
@@ -112,18 +109,18 @@ func (c *compiler) pair(path, certFile, keyFile string, loaded bool) {
 	}
 }
 
-// authorities checks a file of certificates; nothing where there is no name.
+// authorities checks a file of certificates, if its name is given.
 func (c *compiler) authorities(path, name string, loaded bool) {
-	if name == "" {
-		return
-	}
 	if text, ok := c.pem(path, name, loaded); ok && !x509.NewCertPool().AppendCertsFromPEM(text) {
 		c.trouble(path, loaded, "%s has no certificate in it; it must be PEM, with CERTIFICATE blocks", clip(name))
 	}
 }
 
-// pem reads a file that must hold PEM.
+// pem reads a file that must hold PEM; it is not there where its name is not given.
 func (c *compiler) pem(path, name string, loaded bool) ([]byte, bool) {
+	if name == "" {
+		return nil, false
+	}
 	text, err := readFile(name)
 	if err != nil {
 		c.trouble(path, loaded, "%s; mount the file there, and let the gateway's user read it", cannotRead(name, err))
@@ -182,6 +179,9 @@ var credentials = set("authorization", "x-api-key", "proxy-authorization", "cook
 func checkCredentialName(name string) error {
 	if credentials[name] || strings.HasPrefix(name, "triton-grpc-protocol-") && checkHeaderName("x-"+name) == nil {
 		return nil
+	}
+	if lower := strings.ToLower(name); lower != name && checkCredentialName(lower) == nil {
+		return fmt.Errorf("must be in lower case: %s", lower)
 	}
 	return checkHeaderName(name)
 }
