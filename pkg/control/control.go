@@ -59,6 +59,8 @@ type Service struct {
 	View    View
 	Access  Access // nil lets everybody see and control everything
 	Version string // of the gateway
+	// Changed, where set, is told of everything that was sent to change servers, and how it ended: for the record.
+	Changed func(c *inference.Call, change Change, err error)
 }
 
 // Do answers one RPC of inference.GRPCInferenceService, by its short name.
@@ -91,7 +93,12 @@ func (s *Service) Do(ctx context.Context, c *inference.Call, method string, requ
 	if err := s.mayChange(c.Caller, up, request); err != nil {
 		return nil, err
 	}
-	return s.everywhere(ctx, up, method, request)
+	answer, err := s.everywhere(ctx, up, method, request)
+	if change, ok := changeOf(request); ok && s.Changed != nil {
+		change.Method, change.Upstream = method, up.Name()
+		s.Changed(c, change, err)
+	}
+	return answer, err
 }
 
 // upstreamHeader names the upstream that control is for.
