@@ -35,11 +35,27 @@ func model(name string) string { return oneUpstream + "models: [{name: " + name 
 // watch follows path until the test ends. refuse, where set, is what applying says.
 func watch(t *testing.T, path string, refuse error) *watched {
 	t.Helper()
+	return start(t, path, nil, refuse)
+}
+
+// follow watches a configuration file that is in force.
+func follow(t *testing.T, path string) *watched {
+	t.Helper()
+	c, err := Load(path, nil)
+	must(t, err)
+	return start(t, path, c, nil)
+}
+
+func start(t *testing.T, path string, force *Config, refuse error) *watched {
+	t.Helper()
 	w := &watched{path: path, applied: make(chan *Config, 100), logged: make(chan string, 100)}
 	w.Watcher = NewWatcher(path, nil, func(c *Config) error {
 		w.applied <- c
 		return refuse
 	}, slog.New(slog.NewTextHandler(lines{w.logged}, nil)))
+	if force != nil {
+		w.Seen(force)
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() {
@@ -271,5 +287,147 @@ func TestNothingIsKeptWithoutAPlaceForIt(t *testing.T) {
 	write(t, file, "")
 	if err := KeepLastGood(good(t, oneUpstream+"state_dir: "+filepath.Join(file, "below"))); err == nil || errors.Is(err, ErrNoLastGood) {
 		t.Errorf("a folder that cannot be: %v", err)
+	}
+}
+
+// getsKeys waits until the first caller has these keys, and gives the configuration.
+func (w *watched) getsKeys(t *testing.T, keys ...string) *Config {
+	t.Helper()
+	var want []KeyHash
+	for _, k := range keys {
+		want = append(want, HashKey(k))
+	}
+	deadline := time.After(30 * time.Second)
+	for {
+		select {
+		case c := <-w.applied:
+			if slices.Equal(c.Callers[0].Keys, want) {
+				return c
+			}
+		case <-deadline:
+			t.Fatalf("the keys %q were never applied", keys)
+		}
+	}
+}
+
+// keyed is a configuration whose one caller has its keys in a file, and the file.
+func keyed(t *testing.T, keys ...string) (path, file string) {
+	t.Helper()
+	dir := t.TempDir()
+	path, file = filepath.Join(dir, "gateway.yaml"), filepath.Join(t.TempDir(), "web.keys")
+	write(t, path, oneUpstream+"callers: [{name: web, keys_file: "+file+"}]\n")
+	writeKeys(t, file, keys...)
+	return path, file
+}
+
+func writeKeys(t *testing.T, file string, keys ...string) {
+	t.Helper()
+	var b strings.Builder
+	for _, k := range keys {
+		b.WriteString(hash(k) + "\n")
+	}
+	must(t, replaceFile(file, []byte(b.String())))
+}
+
+func TestAFileOfKeysIsReadAgainWhenItChanges(t *testing.T) {
+	path, file := keyed(t, "a")
+	first, err := Load(path, nil)
+	must(t, err)
+	w := follow(t, path)
+	writeKeys(t, file, "a", "b")
+	next := w.getsKeys(t, "a", "b")
+	if next.Hash != first.Hash || first.Same(next) || !first.Same(first) {
+		t.Errorf("hashes %s and %s, the same: %v", first.Hash, next.Hash, first.Same(next))
+	}
+	writeKeys(t, file, "b")
+	w.getsKeys(t, "b")
+}
+
+func TestPasswordsAndHeadersAreReadAgainToo(t *testing.T) {
+	dir := t.TempDir()
+	path, password, token := filepath.Join(dir, "gateway.yaml"), filepath.Join(dir, "password"), filepath.Join(dir, "token")
+	write(t, password, "one")
+	write(t, token, "uno")
+	write(t, path, "upstreams: {t: {endpoints: a:1, headers: {x-token: {from_file: token}}}}\nredis: {address: a:1, password_file: password}\n")
+	w := follow(t, path)
+	must(t, replaceFile(password, []byte("two")))
+	must(t, replaceFile(token, []byte("due")))
+	deadline := time.After(30 * time.Second)
+	for {
+		select {
+		case c := <-w.applied:
+			if c.Redis.Password == "two" && c.Upstreams[0].Headers["x-token"] == "due" {
+				return
+			}
+		case <-deadline:
+			t.Fatal("the new secrets were never applied")
+		}
+	}
+}
+
+func TestAFileOfKeysThatIsGoneKeepsTheKeysItHad(t *testing.T) {
+	path, file := keyed(t, "a")
+	w := follow(t, path)
+	must(t, os.Remove(file))
+	w.logs(t, "what it held before stays in force")
+	c := w.getsKeys(t, "a")
+	if len(c.Notes) != 1 || !strings.Contains(c.Notes[0], "callers[0].keys_file") {
+		t.Errorf("notes are %q", c.Notes)
+	}
+	// The rest of the configuration goes on changing meanwhile.
+	write(t, path, oneUpstream+"callers: [{name: web, keys_file: "+file+", keys: ["+hash("more")+"]}]\n")
+	w.getsKeys(t, "more", "a")
+	writeKeys(t, file, "b")
+	if c := w.getsKeys(t, "more", "b"); len(c.Notes) != 0 {
+		t.Errorf("notes are %q", c.Notes)
+	}
+	if _, err := Load(path, nil); err != nil {
+		t.Error(err)
+	}
+	must(t, os.Remove(file))
+	if _, err := Load(path, nil); err == nil || !strings.Contains(err.Error(), "mount the file there") {
+		t.Errorf("a start without the file: %v", err)
+	}
+}
+
+func TestAFileOfKeysThatIsGarbledChangesNothing(t *testing.T) {
+	path, file := keyed(t, "a")
+	w := follow(t, path)
+	for _, text := range []string{"", "mgk_a-key-itself\n", hash("b") + "\ngarbage\n"} {
+		must(t, replaceFile(file, []byte(text)))
+		w.logs(t, "cannot be served; the one before stays in force")
+	}
+	writeKeys(t, file, "c")
+	w.getsKeys(t, "c")
+	select {
+	case c := <-w.applied:
+		t.Errorf("%v was applied", c.Callers)
+	default:
+	}
+}
+
+func TestAFileOfKeysMayComeAfterTheConfigurationThatNamesIt(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "gateway.yaml")
+	file := filepath.Join(t.TempDir(), "web.keys")
+	write(t, path, oneUpstream)
+	w := follow(t, path)
+	write(t, path, oneUpstream+"callers: [{name: web, keys_file: "+file+"}]\n")
+	w.logs(t, "mount the file there")
+	writeKeys(t, file, "a")
+	w.getsKeys(t, "a")
+}
+
+func TestTroubleWithCertificatesInUseDoesNotKeepAKeyAlive(t *testing.T) {
+	cert, key := certificate(t, tomorrow())
+	dir := t.TempDir()
+	path, file := filepath.Join(dir, "gateway.yaml"), filepath.Join(dir, "web.keys")
+	writeKeys(t, file, "stolen", "good")
+	write(t, path, "upstreams: {t: {endpoints: a:1, tls: {ca: "+cert+"}}}\nlisten: {tls: {cert: "+cert+", key: "+key+"}}\ncallers: [{name: web, keys_file: web.keys}]\n")
+	w := follow(t, path)
+	must(t, os.Remove(cert))
+	writeKeys(t, file, "good")
+	c := w.getsKeys(t, "good")
+	if len(c.Notes) != 2 || !strings.Contains(c.Notes[0]+c.Notes[1], "what was loaded before stays in use") {
+		t.Errorf("notes are %q", c.Notes)
 	}
 }
