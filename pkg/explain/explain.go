@@ -215,7 +215,7 @@ func (e *Explainer) limits(ctx context.Context, c *inference.Call, r *Report) {
 		case err != nil:
 			shown.Note = "not known"
 		case math.IsNaN(left[i]):
-			shown.Note = "not known: " + missing(l.Per)
+			shown.Note = "not known: " + missing(l.Per, c)
 		default:
 			shown.Left = &left[i]
 			if l.Mode == inference.Enforce && left[i] < 1 {
@@ -264,25 +264,24 @@ func subjectOf(p inference.Per, c *inference.Call) string {
 	return c.Model.Name
 }
 
-func missing(p inference.Per) string {
-	switch p {
-	case inference.PerIP:
+// missing says why there is no telling what is left.
+func missing(p inference.Per, c *inference.Call) string {
+	switch {
+	case p == inference.PerIP && !c.Address.IsValid():
 		return "the question names no address"
-	case inference.PerCaller, inference.PerModelCaller:
+	case (p == inference.PerCaller || p == inference.PerModelCaller) && c.Caller == nil:
 		return "the question names no caller"
-	case inference.PerModel, inference.PerUser, inference.PerGlobal:
 	}
 	return "nobody could tell"
 }
 
 func (e *Explainer) timeout(m *inference.Model) *Timeout {
 	t := &Timeout{Max: Duration(m.Timeouts.Max), FirstAnswer: Duration(m.Timeouts.FirstAnswer), Idle: Duration(m.Timeouts.Idle)}
-	switch {
-	case m.Timeouts == e.Defaults():
-		t.Why = "defaults.timeout; the caller's own deadline counts where it is sooner"
-	default:
-		t.Why = "timeout of the model; the caller's own deadline counts where it is sooner"
+	from := "timeout of the model"
+	if m.Timeouts == e.Defaults() {
+		from = "defaults.timeout"
 	}
+	t.Why = from + "; the caller's own deadline counts where it is sooner"
 	return t
 }
 
