@@ -3,7 +3,6 @@ package redis
 import (
 	"context"
 	"errors"
-	"fmt"
 	"math/rand/v2"
 	"net"
 	"sync"
@@ -21,6 +20,8 @@ const (
 	tripWindow = 5 * time.Second
 	// probeEvery is how often it is then looked at, give or take a quarter.
 	probeEvery = 500 * time.Millisecond
+	// warmEvery is how often that is tried at the start.
+	warmEvery = 100 * time.Millisecond
 	// clusterParts is how many breakers the slots of a cluster are shared among, so that a master that is gone does not
 	// cost the calls of the others.
 	clusterParts = 64
@@ -32,7 +33,7 @@ type breaker struct {
 	cb     *gobreaker.CircuitBreaker[struct{}]
 	down   atomic.Bool
 	mu     sync.Mutex
-	key    string // of the last failure: probes go where that was
+	name   string // of the key of the last failure: probes go where that was
 }
 
 func newBreaker(c *Client) *breaker {
@@ -61,7 +62,7 @@ func (b *breaker) changed(_ string, from, to gobreaker.State) {
 		b.down.Store(true)
 		b.client.open.Add(1)
 		b.client.observer.RedisUp(false)
-		b.client.background(b.probe)
+		b.client.background(b.lookOut)
 	case to == gobreaker.StateClosed:
 		b.down.Store(false)
 		if b.client.open.Add(-1) == 0 {
@@ -71,7 +72,7 @@ func (b *breaker) changed(_ string, from, to gobreaker.State) {
 }
 
 // try runs ask within budget and tells the breaker how it went.
-func (b *breaker) try(ctx context.Context, key string, budget time.Duration, ask func(context.Context) error) error {
+func (b *breaker) try(ctx context.Context, name string, budget time.Duration, ask func(context.Context) error) error {
 	if err := ctx.Err(); err != nil {
 		return callersError{err}
 	}
@@ -86,7 +87,7 @@ func (b *breaker) try(ctx context.Context, key string, budget time.Duration, ask
 			return struct{}{}, callersError{ended}
 		}
 		b.mu.Lock()
-		b.key = key
+		b.name = name
 		b.mu.Unlock()
 		return struct{}{}, err
 	})
@@ -107,27 +108,16 @@ func ended(ctx context.Context) error {
 	return nil
 }
 
-// probe looks now and then until the breaker is closed. It writes, because what cannot be written to, a replica or a
-// full Redis, is no use.
-func (b *breaker) probe(ctx context.Context) {
+// lookOut probes now and then until the breaker is closed.
+func (b *breaker) lookOut(ctx context.Context) {
 	for !b.closed() {
-		wait := time.NewTimer(probeEvery*3/4 + rand.N(probeEvery/2))
-		select {
-		case <-ctx.Done():
-			wait.Stop()
+		if !wait(ctx, probeEvery*3/4+rand.N(probeEvery/2)) {
 			return
-		case <-wait.C:
 		}
 		b.mu.Lock()
-		key := b.key
+		name := b.name
 		b.mu.Unlock()
-		// In the same slot as the key that failed.
-		probe := b.client.Key(fmt.Sprintf("probe:{%s}", tag(key)))
-		begun := time.Now()
-		err := b.try(ctx, key, b.client.options.Timeout, func(ctx context.Context) error {
-			return b.client.rdb.Set(ctx, probe, 1, time.Minute).Err()
-		})
-		b.client.observer.RedisCall(OpProbe, outcome(err), time.Since(begun))
+		_ = b.client.probe(ctx, b, name) // the breaker is told
 	}
 }
 

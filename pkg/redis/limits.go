@@ -75,6 +75,9 @@ func (l *Limits) held(ctx context.Context, op string, draws []limit.Draw) error 
 	if len(draws) == 0 {
 		return nil
 	}
+	if _, err := l.client.asked(op, draws[0].Key); err != nil {
+		return err // before anything is prepared for it
+	}
 	args := make([]any, 0, 5+len(draws))
 	args = append(args, nil, nil, len(draws))
 	rates := make([]byte, 0, bytesPerDraw*len(draws))
@@ -89,10 +92,9 @@ func (l *Limits) held(ctx context.Context, op string, draws []limit.Draw) error 
 			rates = binary.LittleEndian.AppendUint64(rates, math.Float64bits(number))
 		}
 	}
-	first := args[3].(string)
 	args = append(args, op, rates)
 
-	return l.client.run(ctx, op, first, func(ctx context.Context) error {
+	return l.client.ask(ctx, op, draws[0].Key, func(ctx context.Context) error {
 		cmd, err := l.client.eval(ctx, &l.draw, args)
 		if err != nil {
 			return err

@@ -16,7 +16,7 @@ type Peers struct {
 	id     string
 	every  time.Duration
 	count  atomic.Int64
-	beat   script
+	script script
 	since  time.Time // of the first of the answers that came without a gap; zero after a failure
 }
 
@@ -36,7 +36,7 @@ func NewPeers(c *Client, id string, count int) *Peers {
 }
 
 func newPeers(c *Client, id string, count int, every time.Duration) *Peers {
-	p := &Peers{client: c, id: id, every: every, beat: newScript(peersScript)}
+	p := &Peers{client: c, id: id, every: every, script: newScript(peersScript)}
 	p.count.Store(int64(max(count, 1)))
 	return p
 }
@@ -52,7 +52,7 @@ func (p *Peers) Run(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			wait.Stop()
-			_, _ = p.ask(context.WithoutCancel(ctx), true) // within the budget, and if Redis is down it forgets by itself
+			_, _ = p.beat(context.WithoutCancel(ctx), true) // within the budget, and if Redis is down it forgets by itself
 			return
 		case <-wait.C:
 		}
@@ -60,7 +60,7 @@ func (p *Peers) Run(ctx context.Context) {
 }
 
 func (p *Peers) say(ctx context.Context) {
-	n, err := p.ask(ctx, false)
+	n, err := p.beat(ctx, false)
 	if err != nil {
 		p.since = time.Time{}
 		return
@@ -75,16 +75,16 @@ func (p *Peers) say(ctx context.Context) {
 	}
 }
 
-func (p *Peers) ask(ctx context.Context, goodbye bool) (int, error) {
-	key := p.client.Key("replicas")
+func (p *Peers) beat(ctx context.Context, goodbye bool) (int, error) {
+	const name = "replicas"
 	leaves := "0"
 	if goodbye {
 		leaves = "1"
 	}
 	counts := strconv.FormatInt((p.every * missedBeats).Milliseconds(), 10)
 	n := 0
-	err := p.client.run(ctx, OpHeartbeat, key, func(ctx context.Context) error {
-		cmd, err := p.client.eval(ctx, &p.beat, []any{nil, nil, 1, key, p.id, counts, leaves})
+	err := p.client.ask(ctx, OpHeartbeat, name, func(ctx context.Context) error {
+		cmd, err := p.client.eval(ctx, &p.script, []any{nil, nil, 1, p.client.Key(name), p.id, counts, leaves})
 		if err != nil {
 			return err
 		}

@@ -28,6 +28,8 @@ var ErrDown = limit.ErrDown
 type Client struct {
 	rdb      goredis.UniversalClient
 	options  Options
+	prefix   string // of every key, with its colon
+	crc      uint16 // of prefix
 	observer Observer
 	breakers []*breaker // one for each part of the slots; just one without a cluster
 	open     atomic.Int32
@@ -47,7 +49,8 @@ func Open(o Options, observer Observer) (*Client, error) {
 		observer = nobody{}
 	}
 	rdb := o.client()
-	c := &Client{rdb: rdb, options: o, observer: observer}
+	prefix := o.Prefix + ":"
+	c := &Client{rdb: rdb, options: o, observer: observer, prefix: prefix, crc: crc16(0, prefix)}
 	c.stopped, c.stop = context.WithCancel(context.Background())
 	parts := 1
 	if o.Mode == Cluster {
@@ -76,7 +79,7 @@ func (c *Client) Close() error {
 func (c *Client) Up() bool { return c.open.Load() == 0 }
 
 // Key is a key as it is in Redis: behind the prefix.
-func (c *Client) Key(name string) string { return c.options.Prefix + ":" + name }
+func (c *Client) Key(name string) string { return c.prefix + name }
 
 // background runs f until it returns or, at Close, its context ends.
 func (c *Client) background(f func(context.Context)) {
@@ -87,23 +90,54 @@ func (c *Client) background(f func(context.Context)) {
 	}
 }
 
-// warm connects, so that the first call does not wait for that.
+// warm connects, so that the first call does not wait for that, and finds out whether there is a Redis at all even if
+// nobody calls.
 func (c *Client) warm(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
-	defer cancel()
-	_ = c.rdb.Ping(ctx).Err() // nobody waits for the answer; the first call will see for itself
+	const name = "warm"
+	b := c.breakers[c.slot(name)*len(c.breakers)/slots]
+	for range tripAfter {
+		if c.probe(ctx, b, name) == nil || !b.closed() {
+			return
+		}
+		if !wait(ctx, warmEvery) {
+			return
+		}
+	}
 }
 
-// run asks Redis something about key, which is as it is in Redis: one command or script, within the budget, unless Redis
+// probe writes something that does not matter into the slot of the key that name stands for: what cannot be written to,
+// a replica or a full Redis, is no use.
+func (c *Client) probe(ctx context.Context, b *breaker, name string) error {
+	probe := c.Key("probe:{" + limit.Tag(c.Key(name)) + "}")
+	begun := time.Now()
+	err := b.try(ctx, name, c.options.Timeout, func(ctx context.Context) error {
+		return c.rdb.Set(ctx, probe, 1, time.Minute).Err()
+	})
+	c.observer.RedisCall(OpProbe, outcome(err), time.Since(begun))
+	return err
+}
+
+// wait waits for d, and reports whether ctx did not end first.
+func wait(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return true
+	}
+}
+
+// ask asks Redis something about the key that name stands for: one command or script, within the budget, unless Redis
 // is known to be down. op is what metrics call it. The error is that of ctx when it ended.
-func (c *Client) run(ctx context.Context, op, key string, ask func(context.Context) error) error {
-	b := c.breaker(key)
-	if !b.closed() {
-		c.observer.RedisCall(op, OutcomeSkipped, 0)
-		return ErrDown
+func (c *Client) ask(ctx context.Context, op, name string, what func(context.Context) error) error {
+	b, err := c.asked(op, name)
+	if err != nil {
+		return err
 	}
 	begun := time.Now()
-	err := b.try(ctx, key, c.options.Timeout, ask)
+	err = b.try(ctx, name, c.options.Timeout, what)
 	c.observer.RedisCall(op, outcome(err), time.Since(begun))
 	if err != nil && !isCallers(err) {
 		return fmt.Errorf("redis: %s: %w", op, err)
@@ -111,11 +145,17 @@ func (c *Client) run(ctx context.Context, op, key string, ask func(context.Conte
 	return err
 }
 
-func (c *Client) breaker(key string) *breaker {
-	if len(c.breakers) == 1 {
-		return c.breakers[0]
+// asked is the breaker that knows about the key that name stands for, or ErrDown. It costs nanoseconds.
+func (c *Client) asked(op, name string) (*breaker, error) {
+	b := c.breakers[0]
+	if n := len(c.breakers); n > 1 {
+		b = c.breakers[c.slot(name)*n/slots]
 	}
-	return c.breakers[slot(key)*len(c.breakers)/slots]
+	if !b.closed() {
+		c.observer.RedisCall(op, OutcomeSkipped, 0)
+		return nil, ErrDown
+	}
+	return b, nil
 }
 
 // script is Lua that lives here, and runs under its hash, or with its text where Redis does not know it yet: after a

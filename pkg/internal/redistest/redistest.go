@@ -156,7 +156,7 @@ func Port(t testing.TB) int {
 		}
 		port := l.Addr().(*net.TCPAddr).Port
 		_ = l.Close()
-		if port += portShift; port < 1024 || port > 55000 {
+		if port += portShift; port < 1024 || port > 22000 {
 			continue
 		}
 		if free(port) && free(port+10000) {
@@ -169,7 +169,7 @@ func Port(t testing.TB) int {
 
 // The system gives out ports from the upper range, and may give the same one to somebody else before the server listens:
 // those far below are not given out.
-const portShift = -22000
+const portShift = -27000
 
 func free(port int) bool {
 	l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
