@@ -3,6 +3,8 @@ package wire
 import (
 	"fmt"
 
+	"google.golang.org/protobuf/encoding/protowire"
+
 	"github.com/model-gateway/model-gateway/pkg/inference"
 )
 
@@ -38,6 +40,8 @@ type inferPeek struct {
 	start, end         bool
 	emptyFinal         bool
 	params             int
+	inputs             int   // seen so far
+	rows               int64 // of the first of them
 }
 
 // next reads one top-level field.
@@ -61,10 +65,48 @@ func (p *inferPeek) next() error {
 		if entry, err = p.param(f); err == nil {
 			p.take(entry)
 		}
+	case 5:
+		if p.inputs++; p.inputs > 1 {
+			p.pass(f)
+			break
+		}
+		p.rows, err = p.firstDimension(f)
 	default:
 		p.pass(f)
 	}
 	return err
+}
+
+// firstDimension reads the first number of the shape of the input that f is; its contents are passed over.
+func (c *cursor) firstDimension(f field) (dimension int64, err error) {
+	if err := f.want(protowire.BytesType, "inputs"); err != nil {
+		return 0, err
+	}
+	outer := c.enter(f.n)
+	for known := false; c.more(); {
+		m, err := c.field()
+		if err != nil {
+			return 0, err
+		}
+		switch {
+		case m.num != 3 || known:
+			c.pass(m)
+		case m.typ == protowire.VarintType:
+			dimension, known = int64(m.v), true
+		case m.want(protowire.BytesType, "shape of an input") != nil:
+			return 0, m.want(protowire.BytesType, "shape of an input")
+		case m.n > 0: // packed: one number behind the other
+			input := c.enter(m.n)
+			v, err := c.varint()
+			if err != nil {
+				return 0, err
+			}
+			c.skip(c.end - c.pos)
+			dimension, known, c.end = int64(v), true, input
+		}
+	}
+	c.end = outer
+	return dimension, nil
 }
 
 func (p *inferPeek) take(entry param) {
@@ -100,5 +142,6 @@ func (p *inferPeek) head() (inference.Head, error) {
 		ID:         cut(len(p.id)),
 		Sequence:   inference.Sequence{ID: cut(len(all)), Start: p.start, End: p.end},
 		EmptyFinal: p.emptyFinal,
+		Rows:       max(p.rows, 0),
 	}, nil
 }

@@ -34,12 +34,15 @@ func headOf(r *tritonpb.ModelInferRequest) inference.Head {
 	h.Sequence.Start = r.GetParameters()["sequence_start"].GetBoolParam()
 	h.Sequence.End = r.GetParameters()["sequence_end"].GetBoolParam()
 	h.EmptyFinal = r.GetParameters()["triton_enable_empty_final_response"].GetBoolParam()
+	if len(r.GetInputs()) > 0 && len(r.GetInputs()[0].GetShape()) > 0 {
+		h.Rows = max(r.GetInputs()[0].GetShape()[0], 0)
+	}
 	return h
 }
 
 func sameHead(a, b inference.Head) bool {
 	return a.Model == b.Model && a.Version == b.Version && a.ID == b.ID && a.Sequence == b.Sequence &&
-		a.EmptyFinal == b.EmptyFinal && a.TensorOff == b.TensorOff && a.TensorLen == b.TensorLen
+		a.EmptyFinal == b.EmptyFinal && a.Rows == b.Rows && a.TensorOff == b.TensorOff && a.TensorLen == b.TensorLen
 }
 
 func boolOf(v bool) *tritonpb.InferParameter {
@@ -101,7 +104,8 @@ func drawRequest(t *rapid.T) []byte {
 		}
 		for range rapid.IntRange(0, 2).Draw(t, "inputs") {
 			r.Inputs = append(r.Inputs, &tritonpb.ModelInferRequest_InferInputTensor{
-				Name: "IN", Datatype: "UINT8", Shape: []int64{-1, 3}, Parameters: drawParams(t),
+				Name: "IN", Datatype: "UINT8", Shape: rapid.SliceOfN(rapid.Int64Range(-2, 1<<40), 0, 3).Draw(t, "shape"), Parameters: drawParams(t),
+				Contents: &tritonpb.InferTensorContents{UintContents: rapid.SliceOfN(rapid.Uint32(), 0, 5).Draw(t, "contents")},
 			})
 			r.RawInputContents = append(r.RawInputContents, rapid.SliceOfN(rapid.Byte(), 0, 300).Draw(t, "raw"))
 		}
@@ -143,6 +147,41 @@ func TestASecondModelNameDoesNotSlipPast(t *testing.T) {
 	h, err := PeekInfer(inference.NewFrame(b))
 	if err != nil || h.Model != "forbidden" || h.Version != "1" || h.Sequence.ID != "9" {
 		t.Fatalf("got %+v, %v", h, err)
+	}
+}
+
+func TestRowsAreTheFirstDimensionOfTheFirstInputHoweverItIsWritten(t *testing.T) {
+	input := func(fields ...[]byte) []byte { return protowire.AppendBytes([]byte{0x2a}, bytes.Join(fields, nil)) }
+	packed := func(numbers ...uint64) []byte {
+		var b []byte
+		for _, n := range numbers {
+			b = protowire.AppendVarint(b, n)
+		}
+		return protowire.AppendBytes([]byte{0x1a}, b)
+	}
+	single := func(n uint64) []byte { return protowire.AppendVarint([]byte{0x18}, n) }
+	minus := uint64(1<<64 - 1)
+	for name, c := range map[string]struct {
+		b    []byte
+		want int64
+	}{
+		"packed":                    {input(packed(300, 4)), 300},
+		"one by one":                {input(single(5), single(7)), 5},
+		"packed in pieces":          {input(packed(), packed(6), packed(7, 8)), 6},
+		"contents before the shape": {input(protowire.AppendBytes([]byte{0x2a}, make([]byte, 1000)), packed(9)), 9},
+		"the second input":          {append(input(packed(2)), input(packed(3))...), 2},
+		"no shape":                  {append(input(), input(packed(3))...), 0},
+		"no input":                  {appendText(nil, 1, "m"), 0},
+		"negative":                  {input(packed(minus)), 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for _, cut := range []int{1, 2, 3, 1 << 20} {
+				h, err := PeekInfer(newLedger(t).frame(c.b, cut))
+				if err != nil || h.Rows != c.want {
+					t.Errorf("cut at %d: %d rows, %v; want %d", cut, h.Rows, err, c.want)
+				}
+			}
+		})
 	}
 }
 
@@ -226,6 +265,10 @@ func TestPeekInferRefusesWhatIsMalformed(t *testing.T) {
 		"field number too large":  {protowire.AppendVarint(nil, 1<<32|1<<3|2), "field number"},
 		"model_name a number":     {[]byte{0x08, 1}, "model_name has wire type 0"},
 		"model_version a fixed32": {[]byte{0x15, 1, 2, 3, 4}, "model_version has wire type 5"},
+		"inputs a number":         {[]byte{0x28, 1}, "inputs has wire type 0"},
+		"an input that is cut":    {[]byte{0x2a, 2, 0x1a, 5}, "middle of a field"},
+		"a shape that is cut":     {[]byte{0x2a, 3, 0x1a, 1, 0x80}, "middle of a field"},
+		"shape a fixed32":         {append([]byte{0x2a, 5}, append(tag(nil, 3, protowire.Fixed32Type), 1, 2, 3, 4)...), "shape of an input has wire type 5"},
 		"parameters a number":     {[]byte{0x20, 1}, "parameters has wire type 0"},
 		"parameter key a number":  {[]byte{0x22, 2, 0x08, 1}, "a key of parameters"},
 		"parameter value a number": {
