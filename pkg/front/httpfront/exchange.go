@@ -54,7 +54,7 @@ func (x *exchange) serve() {
 
 // newCall starts the call of a request with what its headers say.
 func (x *exchange) newCall(kind inference.Kind, protocol inference.Protocol) *inference.Call {
-	x.call = &inference.Call{Kind: kind, Protocol: protocol, Method: x.route.pattern, Start: time.Now(), Peer: peer(x.r)}
+	x.call = &inference.Call{Kind: kind, Protocol: protocol, Method: x.route.pattern, Start: time.Now(), Peer: peer(x.r), TLS: x.r.TLS}
 	return x.call
 }
 

@@ -5,10 +5,14 @@
 //
 // A connection that sends nothing is closed after Options.Timeout. At most Options.MaxUndecided are being waited for;
 // one more closes the oldest, so that idle connections cannot keep honest ones, which speak at once, from being served.
+//
+// With Options.TLS the handshake is made here, within the same bounds, and the protocol that it agrees on decides. The
+// servers get a *tls.Conn whose handshake is done.
 package portmux
 
 import (
 	"container/list"
+	"crypto/tls"
 	"errors"
 	"log/slog"
 	"net"
@@ -22,7 +26,9 @@ type Options struct {
 	MaxUndecided int           // connections that have not sent them; 0 is 1,024
 	// Backlog is how many decided connections may wait for each server to accept them; more are closed. 0 is 1,024.
 	Backlog int
-	Log     *slog.Logger // of trouble with accepting; nil is none
+	// TLS makes the port one of TLS alone; nil is plaintext. Its NextProtos must have http/1.1 and h2.
+	TLS *tls.Config
+	Log *slog.Logger // of trouble with accepting; nil is none
 }
 
 // Mux accepts connections and hands them to two listeners.
@@ -159,7 +165,11 @@ func (m *Mux) admit(c net.Conn) {
 // decide finds out what c speaks and hands it over.
 func (m *Mux) decide(c net.Conn, e *list.Element) {
 	_ = c.SetReadDeadline(time.Now().Add(m.Timeout))
-	told, isHTTP2, err := sniff(c)
+	tell := sniff
+	if m.TLS != nil {
+		tell = m.shake
+	}
+	told, isHTTP2, err := tell(c)
 	m.mu.Lock()
 	dropped := e.Value == nil
 	m.undecided.Remove(e) // does nothing when admit has removed it
