@@ -61,11 +61,11 @@ func catalogOf(t *testing.T, cfg *config.Config, upstreams ...*fake) *Catalog {
 		cfg.Upstreams = append(cfg.Upstreams, config.Upstream{Name: u.name})
 		sources[u.name] = u
 	}
-	s, err := Build(cfg, sources)
+	c := New()
+	s, err := c.Build(cfg, sources)
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := New()
 	c.Use(s)
 	return c
 }
@@ -85,7 +85,7 @@ func TestAPassingModelIsFoundOnceAndPinnedToItsHighestVersion(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		target, err := m.Choose()
+		target, err := m.Choose(t.Context())
 		if err != nil || target.Version != "10" || target.Name != "model_v10" || target.Asked != "fraud" {
 			t.Fatalf("target %+v, error %v", target, err)
 		}
@@ -107,7 +107,7 @@ func TestAThousandUnknownNamesReachTheUpstreamTenTimesAndLeaveNothing(t *testing
 		t.Errorf("the upstream was asked %d times", n)
 	}
 	known := 0
-	c.passthrough.known.Range(func(any, any) bool { known++; return true })
+	c.Snapshot().passthrough.known.Range(func(any, any) bool { known++; return true })
 	if known != 0 {
 		t.Errorf("%d models were made", known)
 	}
@@ -151,7 +151,7 @@ func TestTheSecondUpstreamIsAskedWhenTheFirstDoesNotKnow(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if target, _ := m.Choose(); target.Upstream != "b" {
+	if target, _ := m.Choose(t.Context()); target.Upstream != "b" {
 		t.Errorf("found on %s", target.Upstream)
 	}
 }
@@ -221,7 +221,7 @@ func TestACallKeepsTheModelItWasResolvedToOverAReload(t *testing.T) {
 	next := routed()
 	next.Upstreams = []config.Upstream{{Name: "triton"}}
 	next.Models[0].Stable = "model_v2"
-	s, err := Build(next, map[string]Source{"triton": up})
+	s, err := c.Build(next, map[string]Source{"triton": up})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -239,11 +239,11 @@ func BenchmarkModelCostsTheSameWithManyModels(b *testing.B) {
 			for i := range n {
 				cfg.Models = append(cfg.Models, config.Model{Name: fmt.Sprint("m", i), Stable: "v1", Targets: []config.Target{{Name: "v1", Upstream: "triton", Model: fmt.Sprint("m", i), Version: "1"}}})
 			}
-			s, err := Build(cfg, map[string]Source{"triton": &fake{name: "triton"}})
+			c := New()
+			s, err := c.Build(cfg, map[string]Source{"triton": &fake{name: "triton"}})
 			if err != nil {
 				b.Fatal(err)
 			}
-			c := New()
 			c.Use(s)
 			name := fmt.Sprint("m", n/2)
 			b.ReportAllocs()

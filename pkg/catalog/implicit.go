@@ -11,13 +11,15 @@ import (
 	"github.com/model-gateway/model-gateway/pkg/inference"
 )
 
-// Source is an upstream as the catalog sees it.
+// Source is an upstream as the catalog sees it. Sources are comparable: a reload keeps what it knows of a source that
+// is the same object.
 type Source interface {
 	Name() string
 	// Pool gives the endpoints that can serve a version of a model; version "" is for upstreams without versions.
 	Pool(model, version string) inference.Pool
-	// Describe asks the upstream for the versions of a model that it serves. version narrows the question to one; a model
-	// or version that does not exist is a fault ModelNotFound, one that exists and is not loaded ModelNotReady.
+	// Describe asks the upstream for the versions of a model that it serves; none is for upstreams without versions.
+	// version narrows the question to one; a model or version that does not exist is a fault ModelNotFound, one that
+	// exists and is not loaded ModelNotReady.
 	Describe(ctx context.Context, model, version string) ([]string, error)
 	// Versions is what is known of a model without asking; empty when nothing is.
 	Versions(model string) []inference.VersionState
@@ -25,44 +27,45 @@ type Source interface {
 	Listed(model string) bool
 }
 
-// refreshEvery bounds how old the choice of an unpinned call's version may be.
-const refreshEvery = 500 * time.Millisecond
+const (
+	refreshEvery = 500 * time.Millisecond // how old the choice of an unpinned call's version may be
+	strangeEvery = time.Second            // how often a model's upstream is asked for versions it does not list
+	maxPinned    = 64                     // targets made for versions that callers pin
+)
 
-// maxPinned bounds the targets made for versions that callers pin.
-const maxPinned = 64
+// implicitKey says whose versions they are: two snapshots that mean the same model share them.
+type implicitKey struct {
+	asked  string // the model as clients know it
+	source Source
+	model  string // on the upstream
+}
 
 // implicit is a model without declared targets: its versions are those the upstream has, model_v<N> is version N.
 type implicit struct {
-	name   string // as clients know it
-	model  string // on the upstream
-	source Source
+	implicitKey
+	asker *asker
 
 	chosen    atomic.Pointer[inference.Target]
 	refreshed atomic.Int64 // unix ns
 	idleSince atomic.Int64 // since when nothing has been known of the model, unix ns; 0 while something is
+	strange   atomic.Int64 // when a version that the upstream does not list was last asked for, unix ns
 
 	mu      sync.Mutex
 	targets map[string]*inference.Target // by version
 }
 
-// newImplicit makes the model. versions are those that the upstream has just named, if it was asked.
-func newImplicit(name, model string, source Source, versions []string) *implicit {
-	m := &implicit{name: name, model: model, source: source, targets: make(map[string]*inference.Target)}
-	if len(versions) > 0 {
-		m.chosen.Store(m.target(latest(versions)))
+// newImplicit makes the model. found is what its source has just answered, if it was asked.
+func newImplicit(key implicitKey, a *asker, found *answer) *implicit {
+	m := &implicit{implicitKey: key, asker: a, targets: make(map[string]*inference.Target)}
+	if found != nil {
+		m.chosen.Store(m.target(latest(found.versions)))
 	}
 	return m
 }
 
-// latest gives the highest of versions.
-func latest(versions []string) string {
-	best := versions[0]
-	for _, v := range versions[1:] {
-		if newer(v, best) {
-			best = v
-		}
-	}
-	return best
+// implicitModel is the model whose versions m knows.
+func implicitModel(m *implicit, timeouts inference.Timeouts) *inference.Model {
+	return &inference.Model{Name: m.asked, Timeouts: timeouts, Choose: m.choose, Current: m.current, Pin: m.pin}
 }
 
 // target gives the target of a version, made when first asked for.
@@ -76,7 +79,7 @@ func (m *implicit) target(version string) *inference.Target {
 			name = "model"
 		}
 		t = &inference.Target{
-			Name: name, Model: m.model, Version: version, Upstream: m.source.Name(), Asked: m.name,
+			Name: name, Model: m.model, Version: version, Upstream: m.source.Name(), Asked: m.asked,
 			Pool: m.source.Pool(m.model, version),
 		}
 		m.targets[version] = t
@@ -84,34 +87,46 @@ func (m *implicit) target(version string) *inference.Target {
 	return t
 }
 
-// choose gives the target of an unpinned call.
-func (m *implicit) choose() (*inference.Target, error) {
+// current gives the target of unpinned calls by what is known; nil when nothing is.
+func (m *implicit) current() *inference.Target {
 	now := time.Now()
 	if last := m.refreshed.Load(); now.UnixNano()-last > int64(refreshEvery) && m.refreshed.CompareAndSwap(last, now.UnixNano()) {
 		m.refresh(now)
 	}
-	if t := m.chosen.Load(); t != nil {
-		return t, nil
-	}
-	return nil, fault.New(fault.ModelNotReady, "model %q has no version that is ready on upstream %q; try again shortly, or look at its state in the repository index", m.name, m.source.Name())
+	return m.chosen.Load()
 }
 
-// chooseAsking is choose for a model that nobody has asked the upstream about: until its readiness table knows of
-// a version, the upstream is asked, by the calls that wait for it.
-func (m *implicit) chooseAsking() (*inference.Target, error) {
-	t, err := m.choose()
-	if err == nil {
+// choose gives the target of an unpinned call. Until the upstream's readiness table knows of a version, the upstream is
+// asked, by the calls that wait for it.
+func (m *implicit) choose(ctx context.Context) (*inference.Target, error) {
+	if t := m.current(); t != nil {
 		return t, nil
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), askTimeout)
-	defer cancel()
-	versions, askErr := m.source.Describe(ctx, m.model, "")
-	if askErr != nil || len(versions) == 0 {
+	found, err := m.asker.find(ctx, question{
+		sources: []Source{m.source}, model: m.model, word: m.unserved,
+		allow: func() error {
+			if m.asker.named.Allow() {
+				return nil
+			}
+			return fault.New(fault.ModelNotReady, "upstream %q is being asked about many models at once, and not yet about %q (route %q); try again shortly", m.source.Name(), m.model, m.asked)
+		},
+	})
+	if err != nil {
 		return nil, err
 	}
-	t = m.target(latest(versions))
-	m.chosen.CompareAndSwap(nil, t)
-	return t, nil
+	m.chosen.CompareAndSwap(nil, m.target(latest(found.versions)))
+	return m.chosen.Load(), nil
+}
+
+// unserved says why a route leads nowhere, to those who can mend it.
+func (m *implicit) unserved(err error) error {
+	switch fault.Of(err).Kind {
+	case fault.ModelNotFound:
+		return fault.Wrap(fault.ModelNotReady, err, "upstream %q has no model %q (route %q); correct models[].model or load it", m.source.Name(), m.model, m.asked)
+	case fault.ModelNotReady:
+		return fault.Wrap(fault.ModelNotReady, err, "upstream %q has model %q (route %q) and cannot serve it now; load it, or look at its state in the repository index", m.source.Name(), m.model, m.asked)
+	}
+	return err
 }
 
 func (m *implicit) refresh(now time.Time) {
@@ -124,11 +139,8 @@ func (m *implicit) refresh(now time.Time) {
 	current := m.chosen.Load()
 	if current == nil {
 		if v := highest(states); v != "" {
-			m.chosen.Store(m.target(v))
+			m.chosen.CompareAndSwap(nil, m.target(v))
 		}
-		return
-	}
-	if current.Version == "" { // the upstream has no versions
 		return
 	}
 	if v := choose(current.Version, states, now); v != "" && v != current.Version {
@@ -136,17 +148,17 @@ func (m *implicit) refresh(now time.Time) {
 	}
 }
 
-// pin gives the target of a version that a caller names. A version not heard of yet is asked for, by ask.
-func (m *implicit) pin(ctx context.Context, version string, ask func(ctx context.Context, model, version string) error) (*inference.Target, error) {
+// pin gives the target of a version that a caller names.
+func (m *implicit) pin(ctx context.Context, version string) (*inference.Target, error) {
 	m.mu.Lock()
 	t, n := m.targets[version], len(m.targets)
 	m.mu.Unlock()
 	if t != nil {
 		return t, nil
 	}
-	known := slices.ContainsFunc(m.source.Versions(m.model), func(s inference.VersionState) bool { return s.Version == version })
-	if !known {
-		if err := ask(ctx, m.model, version); err != nil {
+	states := m.source.Versions(m.model)
+	if !slices.ContainsFunc(states, func(s inference.VersionState) bool { return s.Version == version }) {
+		if err := m.confirm(ctx, version, len(states) > 0); err != nil {
 			return nil, err
 		}
 	}
@@ -154,6 +166,36 @@ func (m *implicit) pin(ctx context.Context, version string, ask func(ctx context
 		m.forget()
 	}
 	return m.target(version), nil
+}
+
+// confirm asks the upstream whether it has a version that its readiness table does not know. Where the table
+// knows others of the model, it is right but for versions that are brand new, and the upstream is seldom asked.
+func (m *implicit) confirm(ctx context.Context, version string, others bool) error {
+	_, err := m.asker.find(ctx, question{
+		sources: []Source{m.source}, model: m.model, version: version,
+		allow: func() error {
+			switch {
+			case others && !m.mayAskStrange():
+				return versionNotFound(m.asked, version)
+			case !others && !m.asker.invented.Allow():
+				return fault.New(fault.ModelNotReady, "whether model %q has version %s is not known yet; try again shortly", m.asked, version)
+			}
+			return nil
+		},
+		word: func(err error) error {
+			if fault.Of(err).Kind == fault.ModelNotFound {
+				return versionNotFound(m.asked, version)
+			}
+			return err
+		},
+	})
+	return err
+}
+
+// mayAskStrange takes the model's turn to ask for a version that is not listed, if it has one.
+func (m *implicit) mayAskStrange() bool {
+	now, last := time.Now().UnixNano(), m.strange.Load()
+	return now-last >= int64(strangeEvery) && m.asker.named.Allow() && m.strange.CompareAndSwap(last, now)
 }
 
 // forget drops the targets of all versions but the chosen one; calls under way keep theirs.

@@ -2,167 +2,128 @@ package catalog
 
 import (
 	"context"
-	"errors"
+	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
-
-	"golang.org/x/sync/singleflight"
-	"golang.org/x/time/rate"
 
 	"github.com/model-gateway/model-gateway/pkg/fault"
 	"github.com/model-gateway/model-gateway/pkg/inference"
 )
 
 const (
-	maxName      = 256             // bytes of a model name
-	maxKnown     = 100_000         // models that pass through
-	maxRefused   = 1024            // names whose refusal is remembered
-	refusedFor   = time.Second     // how long it is
-	askTimeout   = 2 * time.Second // for one look-up on an upstream
-	asksPerSec   = 5               // with a burst of as many, at most 10 in any second
-	forgottenFor = time.Minute     // how long nothing must be known of a model before it is dropped
+	maxName      = 256         // bytes of a model name
+	maxKnown     = 100_000     // models that pass through
+	forgottenFor = time.Minute // how long nothing must be known of a model before it is dropped
 )
 
 // passthrough finds models that no route names, under their own name on an upstream. State is made for a name only
 // once an upstream has confirmed it, and look-ups of unknown names are few whatever clients send.
 type passthrough struct {
-	known   sync.Map // name → *entry
-	count   int      // of known, guarded by mu
-	flights singleflight.Group
-	limiter *rate.Limiter
+	asker *asker
+	known sync.Map             // name → *entry
+	held  map[string]*implicit // known over other upstreams before, and to be confirmed again; never changed
 
-	mu      sync.Mutex
-	refused map[string]refusal
+	mu    sync.Mutex
+	count int // of known
 }
 
 type entry struct {
-	model    *inference.Model
 	implicit *implicit
+	model    atomic.Pointer[inference.Model]
 }
 
-type refusal struct {
-	err   error
-	until time.Time
+func newEntry(m *implicit, timeouts inference.Timeouts) *entry {
+	e := &entry{implicit: m}
+	e.model.Store(implicitModel(m, timeouts))
+	return e
 }
 
-func newPassthrough() *passthrough {
-	return &passthrough{limiter: rate.NewLimiter(asksPerSec, asksPerSec), refused: make(map[string]refusal)}
+// fresh reports whether something has been known of the model lately.
+func (e *entry) fresh() bool {
+	since := e.implicit.idleSince.Load()
+	return since == 0 || time.Now().UnixNano()-since < int64(forgottenFor)
+}
+
+// under gives the model with the timeouts in force, which a reload may have changed since it was found.
+func (e *entry) under(timeouts inference.Timeouts) *inference.Model {
+	m := e.model.Load()
+	if m.Timeouts != timeouts {
+		m = implicitModel(e.implicit, timeouts)
+		e.model.Store(m)
+	}
+	return m
+}
+
+// passthroughOver lets names through to sources. That of old goes on where the sources are the same objects; else the
+// models that no upstream new before their own could claim stay known, and those of other upstreams that are still
+// there keep their versions once they are found again.
+func (c *Catalog) passthroughOver(sources []Source, old *Snapshot) *passthrough {
+	if old != nil && slices.Equal(old.sources, sources) {
+		return old.passthrough
+	}
+	p := &passthrough{asker: newAsker(c.limits), held: make(map[string]*implicit)}
+	if old == nil {
+		return p
+	}
+	stays := make(map[Source]bool, len(sources))
+	for i, s := range sources {
+		at := slices.Index(old.sources, s)
+		stays[s] = at >= 0 && !slices.ContainsFunc(sources[:i], func(before Source) bool { return !slices.Contains(old.sources[:at], before) })
+	}
+	old.passthrough.each(func(name string, e *entry) {
+		switch stay, there := stays[e.implicit.source]; {
+		case stay:
+			p.known.Store(name, e)
+			p.count++
+		case there:
+			p.held[name] = e.implicit
+		}
+	})
+	return p
 }
 
 // model finds name on the first of sources that has it.
 func (p *passthrough) model(ctx context.Context, name string, sources []Source, timeouts inference.Timeouts) (*inference.Model, error) {
 	if e, ok := p.known.Load(name); ok {
 		known := e.(*entry)
-		since := known.implicit.idleSince.Load()
-		if since == 0 || time.Now().UnixNano()-since < int64(forgottenFor) {
-			return known.model, nil
+		if known.fresh() && slices.Contains(sources, known.implicit.source) {
+			return known.under(timeouts), nil
 		}
 		p.drop(name)
 	}
 	if len(name) > maxName {
 		return nil, fault.UnknownModel(name)
 	}
-	source, versions, err := p.find(ctx, name, "", sources)
+	found, err := p.asker.find(ctx, question{
+		sources: sources, model: name,
+		allow: func() error {
+			if slices.ContainsFunc(sources, func(s Source) bool { return s.Listed(name) }) || p.asker.invented.Allow() {
+				return nil
+			}
+			return fault.UnknownModel(name)
+		},
+		word: func(err error) error {
+			if fault.Of(err).Kind == fault.ModelNotFound {
+				return fault.UnknownModel(name)
+			}
+			return err
+		},
+	})
 	if err != nil {
 		return nil, err
 	}
-	return p.keep(name, source, versions, timeouts), nil
+	return p.keep(name, found, timeouts), nil
 }
 
-// find asks the upstreams for a model, at most once at a time for each name, and remembers refusals for a while.
-func (p *passthrough) find(ctx context.Context, name, version string, sources []Source) (Source, []string, error) {
-	key := name + "\x00" + version
-	if err := p.recall(key); err != nil {
-		return nil, nil, err
+func (p *passthrough) keep(name string, found answer, timeouts inference.Timeouts) *inference.Model {
+	m := p.held[name]
+	if m == nil || m.source != found.source || m.chosen.Load() == nil {
+		m = newImplicit(implicitKey{name, found.source, name}, p.asker, &found)
 	}
-	listed := false
-	for _, s := range sources {
-		listed = listed || s.Listed(name)
-	}
-	type found struct {
-		source   Source
-		versions []string
-	}
-	flight := p.flights.DoChan(key, func() (any, error) {
-		if !listed && !p.limiter.Allow() {
-			return nil, fault.UnknownModel(name)
-		}
-		// Not under ctx: the answer is for everybody who waits, whoever of them leaves.
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), askTimeout)
-		defer cancel()
-		source, versions, err := ask(ctx, name, version, sources)
-		if err != nil {
-			p.refuse(key, err)
-			return nil, err
-		}
-		return found{source, versions}, nil
-	})
-	select {
-	case r := <-flight:
-		if r.Err != nil {
-			return nil, nil, r.Err
-		}
-		f := r.Val.(found)
-		return f.source, f.versions, nil
-	case <-ctx.Done():
-		return nil, nil, context.Cause(ctx)
-	}
-}
-
-// ask gives the first source that has the model. When none has and some could not answer, their fault
-// stands, since the model may well be there.
-func ask(ctx context.Context, name, version string, sources []Source) (Source, []string, error) {
-	var silent error
-	for _, s := range sources {
-		versions, err := s.Describe(ctx, name, version)
-		if err == nil {
-			return s, versions, nil
-		}
-		if f := fault.Of(err); f.Kind != fault.ModelNotFound && silent == nil {
-			silent = err
-		}
-	}
-	switch {
-	case silent == nil && version != "":
-		return nil, nil, versionNotFound(name, version)
-	case silent == nil:
-		return nil, nil, fault.UnknownModel(name)
-	case errors.Is(silent, context.DeadlineExceeded):
-		return nil, nil, fault.Wrap(fault.NoEndpoint, silent, "no upstream answered within %s whether it has model %q; try again shortly", askTimeout, name)
-	}
-	return nil, nil, silent
-}
-
-func (p *passthrough) recall(key string) error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if r, ok := p.refused[key]; ok {
-		if time.Now().Before(r.until) {
-			return r.err
-		}
-		delete(p.refused, key)
-	}
-	return nil
-}
-
-func (p *passthrough) refuse(key string, err error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if len(p.refused) >= maxRefused {
-		clear(p.refused) // costs a few look-ups more, which the limiter bounds
-	}
-	p.refused[key] = refusal{err: err, until: time.Now().Add(refusedFor)}
-}
-
-func (p *passthrough) keep(name string, source Source, versions []string, timeouts inference.Timeouts) *inference.Model {
-	m := newImplicit(name, name, source, versions)
-	e := &entry{implicit: m, model: implicitModel(m, timeouts, func(ctx context.Context, model, version string) error {
-		_, _, err := p.find(ctx, model, version, []Source{source})
-		return err
-	})}
-	got, loaded := p.known.LoadOrStore(name, e)
+	got, loaded := p.known.LoadOrStore(name, newEntry(m, timeouts))
 	if loaded {
-		return got.(*entry).model
+		return got.(*entry).under(timeouts)
 	}
 	p.mu.Lock()
 	p.count++
@@ -177,7 +138,7 @@ func (p *passthrough) keep(name string, source Source, versions []string, timeou
 			return true
 		})
 	}
-	return e.model
+	return got.(*entry).under(timeouts)
 }
 
 func (p *passthrough) drop(name string) {
@@ -188,18 +149,15 @@ func (p *passthrough) drop(name string) {
 	}
 }
 
-// reset forgets everything, for when the upstreams are no longer the same.
-func (p *passthrough) reset() {
-	p.known.Range(func(key, _ any) bool { p.drop(key.(string)); return true })
-	p.mu.Lock()
-	clear(p.refused)
-	p.mu.Unlock()
+// each calls f with every model that is known, in no order.
+func (p *passthrough) each(f func(name string, e *entry)) {
+	p.known.Range(func(name, e any) bool { f(name.(string), e.(*entry)); return true })
 }
 
-// implicitModel is the model whose versions m knows.
-func implicitModel(m *implicit, timeouts inference.Timeouts, ask func(ctx context.Context, model, version string) error) *inference.Model {
-	return &inference.Model{
-		Name: m.name, Timeouts: timeouts, Choose: m.choose,
-		Pin: func(ctx context.Context, version string) (*inference.Target, error) { return m.pin(ctx, version, ask) },
+// implicit gives the versions of key if it has passed through; else nil.
+func (p *passthrough) implicit(key implicitKey) *implicit {
+	if e, ok := p.known.Load(key.asked); ok && e.(*entry).implicit.implicitKey == key {
+		return e.(*entry).implicit
 	}
+	return nil
 }

@@ -1,7 +1,6 @@
 package catalog
 
 import (
-	"strconv"
 	"time"
 
 	"github.com/model-gateway/model-gateway/pkg/inference"
@@ -26,7 +25,7 @@ func choose(current string, states []inference.VersionState, now time.Time) stri
 	}
 	best := current
 	for _, s := range states {
-		if s.Everywhere && !s.Unloaded && newer(s.Version, best) && now.Sub(s.Since) >= settle {
+		if s.Everywhere && !s.Unloaded && inference.NewerVersion(s.Version, best) && now.Sub(s.Since) >= settle {
 			best = s.Version
 		}
 	}
@@ -46,16 +45,20 @@ func highest(states []inference.VersionState) string {
 		case s.Anywhere:
 			r = 2
 		}
-		if r > rank || (r == rank && newer(s.Version, best)) {
+		if r > rank || (r == rank && inference.NewerVersion(s.Version, best)) {
 			best, rank = s.Version, r
 		}
 	}
 	return best
 }
 
-// newer compares versions as numbers.
-func newer(a, b string) bool {
-	x, _ := strconv.ParseInt(a, 10, 64)
-	y, _ := strconv.ParseInt(b, 10, 64)
-	return x > y
+// latest gives the highest of versions; "" of none, as upstreams without versions name.
+func latest(versions []string) string {
+	best := ""
+	for _, v := range versions {
+		if best == "" || inference.NewerVersion(v, best) {
+			best = v
+		}
+	}
+	return best
 }

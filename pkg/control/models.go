@@ -1,10 +1,9 @@
 package control
 
 import (
-	"cmp"
 	"context"
 	"slices"
-	"strconv"
+	"unicode/utf8"
 
 	"google.golang.org/grpc"
 
@@ -26,6 +25,9 @@ func (s *Service) serverMetadata() *tritonpb.ServerMetadataResponse {
 // target gives the target that a question about a model and version is about. Whether the caller may see the model is
 // settled before anything is looked up.
 func (s *Service) target(ctx context.Context, caller *inference.Caller, name, version string) (*inference.Target, error) {
+	if !utf8.ValidString(name) {
+		return nil, fault.New(fault.InvalidArgument, "the model's name is not UTF-8")
+	}
 	if name == "" {
 		return nil, fault.New(fault.InvalidArgument, "the model's name is empty; name the model asked about")
 	}
@@ -36,17 +38,17 @@ func (s *Service) target(ctx context.Context, caller *inference.Caller, name, ve
 	if err != nil {
 		return nil, err
 	}
-	if !unpinned(version) {
-		n, err := strconv.ParseInt(version, 10, 64)
-		if err != nil || n < 0 {
-			return nil, fault.New(fault.BadVersion, "version %q is not a version; use a number above 0, or leave it empty for the model's default", version)
-		}
-		return m.Pin(ctx, strconv.FormatInt(n, 10))
+	pinned, ok := inference.ParseVersion(version)
+	if !ok {
+		return nil, fault.NotAVersion(version)
+	}
+	if pinned != "" {
+		return m.Pin(ctx, pinned)
 	}
 	if m.Stable != nil {
 		return m.Stable, nil
 	}
-	return m.Choose()
+	return m.Choose(ctx)
 }
 
 // modelReady tells whether a call to the model could be served now. An unknown model is not ready, which is no error; so
@@ -108,7 +110,7 @@ func (s *Service) versions(ctx context.Context, name string, t *inference.Target
 				all = append(all, other.Version)
 			}
 		}
-		slices.SortFunc(all, func(a, b string) int { return cmp.Or(cmp.Compare(len(a), len(b)), cmp.Compare(a, b)) })
+		slices.SortFunc(all, inference.CompareVersions)
 		return all
 	}
 	_ = s.askTarget(ctx, t, func(ctx context.Context, client tritonpb.GRPCInferenceServiceClient) error {
@@ -143,6 +145,8 @@ func (s *Service) modelConfig(ctx context.Context, caller *inference.Caller, r *
 
 // askTarget asks an endpoint that serves t.
 func (s *Service) askTarget(ctx context.Context, t *inference.Target, ask func(ctx context.Context, client tritonpb.GRPCInferenceServiceClient) error) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, questionTimeout, late)
+	defer cancel()
 	for _, up := range s.View.Upstreams() {
 		if up.Name() == t.Upstream {
 			return up.Any(ctx, t.Model, t.Version, func(ctx context.Context, _ string, conn grpc.ClientConnInterface) error {

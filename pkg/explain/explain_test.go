@@ -74,7 +74,7 @@ func newGateway(required bool) *gateway {
 			{Name: "fraud-3", Per: inference.PerModelCaller, Rate: inference.Rate{PerSecond: 1.0 / 6, Burst: 1}, Mode: inference.Shadow},
 		},
 	}
-	free := &inference.Model{Name: "free", Timeouts: timeouts, Choose: func() (*inference.Target, error) {
+	free := &inference.Model{Name: "free", Timeouts: timeouts, Choose: func(context.Context) (*inference.Target, error) {
 		return &inference.Target{Name: "model_v3", Model: "free", Version: "3", Upstream: "other", Pool: g.ready}, nil
 	}}
 	g.Explainer = Explainer{
@@ -89,7 +89,7 @@ func newGateway(required bool) *gateway {
 			}
 			return nil, fault.UnknownModel(name)
 		},
-		Split: func(_ context.Context, c *inference.Call) (err error) {
+		Split: func(ctx context.Context, c *inference.Call) (err error) {
 			switch {
 			case c.Head.Version == "2":
 				c.Pinned, c.Target = true, v2
@@ -98,7 +98,7 @@ func newGateway(required bool) *gateway {
 			case c.Model.Stable != nil:
 				c.Target = c.Model.Stable
 			default:
-				c.Target, err = c.Model.Choose()
+				c.Target, err = c.Model.Choose(ctx)
 			}
 			return err
 		},

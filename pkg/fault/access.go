@@ -1,6 +1,9 @@
 package fault
 
-import "strings"
+import (
+	"strconv"
+	"strings"
+)
 
 // maxName is how much of a model's name is repeated to the client, in bytes.
 const maxName = 256
@@ -18,6 +21,11 @@ func MayNot(caller, what, model string) *Fault {
 		return New(Forbidden, "caller %q may not %s model %q; ask the operator for a rule (access.rules)", caller, what, clipName(model))
 	}
 	return New(Forbidden, "caller %q may not %s; ask the operator for a rule (access.rules)", caller, what)
+}
+
+// NotAVersion is the fault of a version that is no number.
+func NotAVersion(v string) *Fault {
+	return New(BadVersion, "model_version %s is not a version; use a number above 0, or leave it empty for the model's default", strconv.QuoteToASCII(v[:min(len(v), 64)]))
 }
 
 // clipName bounds a name that came from a client, without leaving half a letter at the end.

@@ -16,8 +16,12 @@ type Model struct {
 	// Stable is the target of calls that nothing sends elsewhere. For a model without declared targets it is
 	// nil, and Choose tells instead, since its versions come and go.
 	Stable *Target
-	// Choose gives the target of an unpinned call to a model without declared targets.
-	Choose func() (*Target, error)
+	// Choose gives the target of an unpinned call to a model without declared targets. While nothing is known of its
+	// versions it asks the upstream, for as long as ctx lets it.
+	Choose func(ctx context.Context) (*Target, error)
+	// Current is what Choose would give by what is known, without asking: nil when nothing is. It is set where
+	// Choose is.
+	Current func() *Target
 	// Pin gives the target of a call that names its version, or a fault. It may ask an upstream about a
 	// version it has not heard of.
 	Pin func(ctx context.Context, version string) (*Target, error)

@@ -87,7 +87,7 @@ func newWorld(t *testing.T, hide bool, models ...string) *world {
 	w.policy = access.New(hide, []access.Rule{{
 		Callers: []string{"bob"}, Models: []string{"open-*"}, Allow: []inference.Kind{inference.Infer, inference.Metadata},
 	}}, true)
-	snapshot, err := catalog.Build(&config.Config{Passthrough: true, Upstreams: []config.Upstream{{Name: "triton"}}}, map[string]catalog.Source{"triton": w.upstream})
+	snapshot, err := w.catalog.Build(&config.Config{Passthrough: true, Upstreams: []config.Upstream{{Name: "triton"}}}, map[string]catalog.Source{"triton": w.upstream})
 	if err != nil {
 		t.Fatal(err)
 	}

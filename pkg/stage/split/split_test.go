@@ -57,7 +57,7 @@ func TestAPinnedCallSaysThatItIsPinned(t *testing.T) {
 
 func TestAModelWithoutAnyVersionIsRefusedWithItsOwnFault(t *testing.T) {
 	none := fault.New(fault.ModelNotReady, "nothing ready")
-	c := &inference.Call{Model: &inference.Model{Choose: func() (*inference.Target, error) { return nil, none }}}
+	c := &inference.Call{Model: &inference.Model{Choose: func(context.Context) (*inference.Target, error) { return nil, none }}}
 	err := Stage{}.Wrap(func(context.Context, *inference.Call) error { t.Error("it was sent on"); return nil })(t.Context(), c)
 	if !errors.Is(err, none) {
 		t.Errorf("got %v", err)

@@ -1,0 +1,110 @@
+package catalog
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/model-gateway/model-gateway/pkg/config"
+	"github.com/model-gateway/model-gateway/pkg/inference"
+)
+
+// Build is Build of an empty catalog.
+//
+// Deprecated: the snapshot knows nothing of the one before it; use the method.
+func Build(cfg *config.Config, sources map[string]Source) (*Snapshot, error) {
+	return New().Build(cfg, sources)
+}
+
+// Build makes a snapshot of cfg and changes nothing: Use puts it in force. sources has every upstream that cfg names.
+// Versions that the snapshot in force holds for unpinned calls, and models that it lets through, are taken over where
+// the upstream is still the same object.
+func (c *Catalog) Build(cfg *config.Config, sources map[string]Source) (*Snapshot, error) {
+	old := c.snapshot.Load()
+	s := &Snapshot{
+		Config: cfg, models: make(map[string]*inference.Model, len(cfg.Models)),
+		owned: make(map[ownedName][]string), implicits: make(map[implicitKey]*implicit),
+	}
+	for _, u := range cfg.Upstreams {
+		source := sources[u.Name]
+		if source == nil {
+			return nil, fmt.Errorf("upstream %q is not there", u.Name)
+		}
+		s.sources = append(s.sources, source)
+	}
+	s.passthrough = c.passthroughOver(s.sources, old)
+	for i := range cfg.Models {
+		if err := s.add(&cfg.Models[i], sources, old); err != nil {
+			return nil, err
+		}
+	}
+	return s, nil
+}
+
+func (s *Snapshot) add(declared *config.Model, sources map[string]Source, old *Snapshot) error {
+	var m *inference.Model
+	if len(declared.Targets) == 0 {
+		source := sources[declared.Upstream]
+		if source == nil {
+			return fmt.Errorf("model %q: upstream %q is not there", declared.Name, declared.Upstream)
+		}
+		m = implicitModel(s.implicit(implicitKey{declared.Name, source, declared.UpstreamModel}, old), declared.Timeouts)
+		s.own(ownedName{declared.Upstream, declared.UpstreamModel}, m.Name)
+	} else {
+		var err error
+		if m, err = s.explicit(declared, sources, old); err != nil {
+			return err
+		}
+	}
+	m.Route, m.Tensors, m.SetHeaders, m.Limits = true, declared.Tensors, declared.SetHeaders, declared.Limits
+	s.models[m.Name] = m
+	return nil
+}
+
+// implicit gives the versions of key, with all that old knows of them: as a route, or as a model that passed through.
+func (s *Snapshot) implicit(key implicitKey, old *Snapshot) *implicit {
+	var m *implicit
+	if old != nil {
+		if m = old.implicits[key]; m == nil {
+			m = old.passthrough.implicit(key)
+		}
+	}
+	if m == nil {
+		m = newImplicit(key, s.passthrough.asker, nil)
+	}
+	s.implicits[key] = m
+	return m
+}
+
+// explicit makes a model of declared targets.
+func (s *Snapshot) explicit(declared *config.Model, sources map[string]Source, old *Snapshot) (*inference.Model, error) {
+	m := &inference.Model{Name: declared.Name, Timeouts: declared.Timeouts, Targets: make(map[string]*inference.Target, len(declared.Targets))}
+	byVersion := make(map[string]*inference.Target, len(declared.Targets))
+	for _, t := range declared.Targets {
+		source := sources[t.Upstream]
+		if source == nil {
+			return nil, fmt.Errorf("model %q: upstream %q is not there", declared.Name, t.Upstream)
+		}
+		target := &inference.Target{
+			Name: t.Name, Model: t.Model, Version: t.Version, Upstream: t.Upstream, Asked: declared.Name, Pool: source.Pool(t.Model, t.Version),
+		}
+		m.Targets[t.Name] = target
+		if byVersion[t.Version] == nil || t.Name == declared.Stable {
+			byVersion[t.Version] = target
+		}
+		s.own(ownedName{t.Upstream, t.Model}, m.Name)
+	}
+	m.Stable = m.Targets[declared.Stable]
+	undeclared := func(_ context.Context, version string) (*inference.Target, error) {
+		return nil, versionNotFound(declared.Name, version)
+	}
+	if declared.Pins == config.PinsAny {
+		undeclared = s.implicit(implicitKey{declared.Name, sources[m.Stable.Upstream], m.Stable.Model}, old).pin
+	}
+	m.Pin = func(ctx context.Context, version string) (*inference.Target, error) {
+		if t := byVersion[version]; t != nil {
+			return t, nil
+		}
+		return undeclared(ctx, version)
+	}
+	return m, nil
+}
