@@ -6,11 +6,13 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/model-gateway/model-gateway/pkg/config"
+	"github.com/model-gateway/model-gateway/pkg/inference"
 )
 
 // checkCommand is `gateway check`: whether a file can be served, and everything that is wrong with it.
@@ -54,6 +56,8 @@ type checkResult struct {
 	Upstreams int              `json:"upstreams"`
 	Models    int              `json:"models"`
 	Targets   int              `json:"targets"`
+	Callers   int              `json:"callers"`
+	Limits    int              `json:"limits"`
 	Notes     []string         `json:"notes"`
 }
 
@@ -71,6 +75,7 @@ func check(in io.Reader, out io.Writer, path string, asJSON bool) error {
 		}
 		if cfg != nil {
 			result.Upstreams, result.Models, result.Targets, result.Notes = len(cfg.Upstreams), len(cfg.Models), countTargets(cfg), append(result.Notes, cfg.Notes...)
+			result.Callers, result.Limits = len(cfg.Callers), len(allLimits(cfg))
 		}
 		enc := json.NewEncoder(out)
 		enc.SetIndent("", "  ")
@@ -142,11 +147,47 @@ func summary(path string, cfg *config.Config) string {
 	case cfg.Passthrough:
 		b.WriteString(" Every model of it passes through under its own name.")
 	}
-	b.WriteString("\n")
+	b.WriteString(protection(cfg) + "\n")
 	for _, n := range cfg.Notes {
 		fmt.Fprintf(&b, "Note: %s.\n", n)
 	}
 	return b.String()
+}
+
+// protection says who may call, and what limits there are; nothing where everybody may, without end.
+func protection(cfg *config.Config) string {
+	var b strings.Builder
+	if cfg.Auth == config.AuthRequired {
+		fmt.Fprintf(&b, " Callers must prove who they are: %s", list(cfg.Callers, func(c config.Caller) string { return c.Name }))
+		if n := len(cfg.Access.Rules); n > 0 {
+			fmt.Fprintf(&b, ", under %s", count(n, "access rule"))
+		}
+		b.WriteString(".")
+	}
+	if limits := allLimits(cfg); len(limits) > 0 {
+		where := "in memory"
+		if cfg.Redis != nil {
+			where = fmt.Sprintf("in Redis (%s %s)", cfg.Redis.Mode, list(cfg.Redis.Addresses, func(a string) string { return a }))
+		}
+		fmt.Fprintf(&b, " %s, %s: %s.", count(len(limits), "limit"), where, list(limits, describeLimit))
+	}
+	return b.String()
+}
+
+// allLimits lists those over all models, and those of each.
+func allLimits(cfg *config.Config) []*inference.Limit {
+	limits := slices.Clone(cfg.Limits)
+	for _, m := range cfg.Models {
+		limits = append(limits, m.Limits...)
+	}
+	return limits
+}
+
+func describeLimit(l *inference.Limit) string {
+	if l.Mode == inference.Enforce {
+		return l.Name
+	}
+	return fmt.Sprintf("%s (%s)", l.Name, l.Mode)
 }
 
 func describeModel(m config.Model) string {

@@ -473,7 +473,7 @@ func TestNearNamesAreSuggested(t *testing.T) {
 
 func FuzzParse(f *testing.F) {
 	files, _ := filepath.Glob("testdata/mistakes/*.yaml")
-	for _, path := range append(files, "testdata/whole.yaml", "../../docs/examples/gateway.yaml") {
+	for _, path := range append(files, "testdata/whole.yaml", "../../docs/examples/gateway.yaml", "../../docs/examples/access-and-limits.yaml") {
 		source, err := os.ReadFile(path)
 		if err != nil {
 			f.Fatal(err)

@@ -151,7 +151,11 @@ func (c *compiler) patterns(at string, list []string) []string {
 			for _, m := range c.cfg.Models {
 				names = append(names, m.Name)
 			}
-			c.note("%s: %s matches no model%s", path, clip(p), didYouMean(p, names))
+			hint := ""
+			if near := strings.TrimPrefix(didYouMean(p, names), "; "); near != "" {
+				hint = " (" + near + ")"
+			}
+			c.note("%s: %s matches no model%s", path, clip(p), hint)
 		}
 		all = append(all, p)
 	}

@@ -310,6 +310,44 @@ func TestFilesAreFoundBesideTheConfiguration(t *testing.T) {
 	}
 }
 
+func TestTheExampleOfAccessAndLimitsSaysWhatItsCommentsSay(t *testing.T) {
+	c, err := Load("../../docs/examples/access-and-limits.yaml", nil)
+	must(t, err)
+	if len(c.Notes) > 0 {
+		t.Errorf("the example surprises: %q", c.Notes)
+	}
+	if c.Auth != AuthRequired || len(c.Callers) != 3 || len(c.Callers[0].Keys) != 2 || len(c.Callers[1].Keys) != 2 || c.Callers[1].JWT.CallerClaim != "azp" {
+		t.Errorf("callers are %+v", c.Callers)
+	}
+	if len(c.Access.Rules) != 5 || !c.Access.HideForbidden || len(c.Access.Rules[2].Callers) != 3 {
+		t.Errorf("access is %+v", c.Access)
+	}
+	if c.Redis == nil || c.Replicas != 2 || len(c.Limits) != 3 || len(c.Models[0].Limits) != 3 || c.Models[0].Limits[2].WhenDown != inference.DownClosed {
+		t.Errorf("Redis is %+v, limits are %+v", c.Redis, c.Limits)
+	}
+	if got := string(c.Masked()); strings.Contains(got, c.Callers[0].Keys[0].String()) || !strings.Contains(got, "keys_file: keys/batch.keys") {
+		t.Errorf("masked, it is\n%s", got)
+	}
+	// What stands in comments is good too, once the files are there.
+	cert, key := certificate(t, tomorrow())
+	text := string(c.Source)
+	for from, to := range map[string]string{
+		"# listen:": "listen:", "#   tls:": "  tls:", "  # -": "  -", "# user:": "user:", "# password_file:": "password_file:", "# tls:": "tls:", "# headers:": "headers:", "# auth: required": "auth: required",
+		"/tls/tls.crt": cert, "/tls/tls.key": key, "/tls/ca.crt": cert, "/tls/triton-ca.crt": cert, "/tls/gateway.crt": cert, "/tls/gateway.key": key,
+		"/secrets/redis": fileWith(t, "hunter2"), "/secrets/triton": fileWith(t, "token"),
+	} {
+		if !strings.Contains(text, from) {
+			t.Errorf("the example has no %s", from)
+		}
+		text = strings.ReplaceAll(text, from, to)
+	}
+	c, err = Parse(c.Path, []byte(text), nil)
+	must(t, err)
+	if c.Listen.TLS == nil || c.Redis.TLS == nil || c.Redis.Password != "hunter2" || c.Upstreams[0].TLS == nil || len(c.Upstreams[0].Headers) != 1 || c.Callers[3].MTLS == nil {
+		t.Errorf("the comments say %+v", c)
+	}
+}
+
 func TestNotesTellWhatWouldSurprise(t *testing.T) {
 	tensors := "tensors: {inputs: [{name: A, datatype: FP32, shape: [-1, 16]}]}"
 	rows := "limits: [{per: user, rate: 1/s, cost: rows}]"
@@ -327,7 +365,7 @@ func TestNotesTellWhatWouldSurprise(t *testing.T) {
 		oneUpstream + "listen: {admin: :8081}":                                                                      "only health and metrics answer there",
 		oneUpstream + "listen: {admin: localhost:8081}":                                                             "",
 		oneCaller + "listen: {admin: :8081}\naccess: {rules: [{callers: [web], allow: [admin]}]}":                   "",
-		oneCaller + "models: [{name: fraud}]\naccess: {rules: [{callers: [web], models: [fruad], allow: [infer]}]}": "fruad matches no model; did you mean fraud?",
+		oneCaller + "models: [{name: fraud}]\naccess: {rules: [{callers: [web], models: [fruad], allow: [infer]}]}": "fruad matches no model (did you mean fraud?)",
 		oneCaller + "access: {rules: [{callers: [web], models: [fruad], allow: [infer]}]}":                          "",
 	} {
 		c := good(t, text)
