@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"slices"
 	"strings"
 	"time"
 
@@ -66,6 +67,7 @@ func (o *Options) check() error {
 	if o.Timeout == 0 {
 		o.Timeout = DefaultTimeout
 	}
+	o.Addresses = slices.Clone(o.Addresses) // the library appends to them what it discovers
 	switch {
 	case len(o.Addresses) == 0:
 		return errors.New("redis: no address; name one, as host:port")
