@@ -63,8 +63,16 @@ func NewClient(files ClientFiles, o Options) (*Client, error) {
 	return c, nil
 }
 
-// Config is TLS as the files say now, for clients that are no gRPC clients. It does not follow them.
-func (c *Client) Config() *tls.Config { return c.current.Load().Clone() }
+// Config is for clients that are no gRPC clients. Our own certificate follows its file; the authorities are those of now.
+func (c *Client) Config() *tls.Config {
+	cfg := c.current.Load().Clone()
+	if cfg.GetClientCertificate != nil {
+		cfg.GetClientCertificate = func(r *tls.CertificateRequestInfo) (*tls.Certificate, error) {
+			return c.current.Load().GetClientCertificate(r)
+		}
+	}
+	return cfg
+}
 
 // Files are what it was made of.
 func (c *Client) Files() ClientFiles { return c.files }

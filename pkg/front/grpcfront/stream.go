@@ -94,7 +94,7 @@ func (t *talk) run(ctx context.Context) (err error) {
 
 func (t *talk) newMessage() *inference.Call {
 	o := t.opening
-	return &inference.Call{Protocol: o.Protocol, Method: o.Method, Peer: o.Peer, Incoming: o.Incoming, Stream: t.shared}
+	return &inference.Call{Protocol: o.Protocol, Method: o.Method, Peer: o.Peer, TLS: o.TLS, Incoming: o.Incoming, Stream: t.shared}
 }
 
 // answer takes one message through the pipeline and its answers, or the error that it gets in their place, to the client.

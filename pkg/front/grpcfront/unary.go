@@ -65,6 +65,9 @@ func (f *Front) newCall(ctx context.Context, protocol inference.Protocol) *infer
 	c.Incoming, _ = ctx.Value(metadataKey{}).(metadata.MD)
 	if p, ok := peer.FromContext(ctx); ok {
 		c.Peer = p.Addr
+		if info, ok := p.AuthInfo.(*tlsInfo); ok {
+			c.TLS = &info.State
+		}
 	}
 	return c
 }

@@ -6,7 +6,6 @@ import (
 	"io"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/metadata"
 
 	"github.com/model-gateway/model-gateway/pkg/fault"
 	"github.com/model-gateway/model-gateway/pkg/inference"
@@ -26,7 +25,7 @@ func (s *seat) predictDecoupled(ctx context.Context, c *inference.Call, tensors 
 	defer conn.release()
 	streamCtx, cancel := context.WithCancel(ctx)
 	defer cancel() // whatever the model still does for us ends with the call
-	stream, err := conn.cc.NewStream(metadata.NewOutgoingContext(streamCtx, c.Outgoing), &streamDesc,
+	stream, err := conn.cc.NewStream(s.pool.up.outgoing(streamCtx, c.Outgoing), &streamDesc,
 		tritonpb.GRPCInferenceService_ModelStreamInfer_FullMethodName)
 	if err != nil {
 		return s.explain(ctx, err)

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
 
 	"github.com/model-gateway/model-gateway/pkg/fault"
 )
@@ -135,6 +136,10 @@ func (l line) Invoke(ctx context.Context, method string, args, reply any, opts .
 		return err
 	}
 	defer c.release()
+	if l.e.up.headers.Load() != nil {
+		md, _ := metadata.FromOutgoingContext(ctx)
+		ctx = l.e.up.outgoing(ctx, md)
+	}
 	return c.cc.Invoke(ctx, method, args, reply, opts...)
 }
 

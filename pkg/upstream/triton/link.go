@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/metadata"
 
 	"github.com/model-gateway/model-gateway/pkg/fault"
 	"github.com/model-gateway/model-gateway/pkg/inference"
@@ -95,7 +94,7 @@ func (s *seat) openLink(ctx context.Context, c *inference.Call) (*link, error) {
 	l.ctx, l.cancel = context.WithCancel(c.Stream.Context)
 	opened := context.AfterFunc(ctx, l.cancel)
 	//nolint:contextcheck // the stream outlives the call that opens it
-	l.stream, err = conn.cc.NewStream(metadata.NewOutgoingContext(l.ctx, c.Outgoing), &streamDesc,
+	l.stream, err = conn.cc.NewStream(s.pool.up.outgoing(l.ctx, c.Outgoing), &streamDesc,
 		tritonpb.GRPCInferenceService_ModelStreamInfer_FullMethodName)
 	if !opened() && err == nil {
 		err = context.Cause(ctx) // the stream has been cancelled with the call

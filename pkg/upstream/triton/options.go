@@ -41,6 +41,9 @@ type Options struct {
 	Keepalive time.Duration
 	// Credentials of connections; nil is plaintext.
 	Credentials credentials.TransportCredentials
+	// Headers are added to every RPC: calls, streams, probes, questions and control. Names are in lower case. They can be
+	// changed without new connections.
+	Headers map[string]string
 	// Version of the gateway, for the user agent.
 	Version string
 	// Logger gets what operators should know; nil drops it.
@@ -96,6 +99,9 @@ func (o Options) complete() (Options, error) {
 	}
 	if o.Keepalive < minKeepalive {
 		return o, fmt.Errorf("upstream %s: keepalive every %s is too often; give at least %s", o.Name, o.Keepalive, minKeepalive)
+	}
+	if err := checkHeaders(o.Headers); err != nil {
+		return o, fmt.Errorf("upstream %s: %w", o.Name, err)
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)

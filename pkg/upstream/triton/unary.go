@@ -171,7 +171,7 @@ func (s *seat) invoke(ctx context.Context, c *inference.Call) (inference.Frame, 
 	}
 	defer conn.release()
 	var answer inference.Frame
-	err = conn.cc.Invoke(metadata.NewOutgoingContext(ctx, c.Outgoing), tritonpb.GRPCInferenceService_ModelInfer_FullMethodName,
+	err = conn.cc.Invoke(s.pool.up.outgoing(ctx, c.Outgoing), tritonpb.GRPCInferenceService_ModelInfer_FullMethodName,
 		&c.Request, &answer, grpc.Header((*metadata.MD)(&c.Header)), grpc.Trailer((*metadata.MD)(&c.Trailer)))
 	if err != nil {
 		answer.Free() // an error after an answer drops the answer

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
 
 	"github.com/model-gateway/model-gateway/pkg/inference"
 )
@@ -34,6 +35,7 @@ type Upstream struct {
 
 	endpoints atomic.Pointer[[]*endpoint] // in order of name
 	source    atomic.Pointer[string]      // what the endpoints are found by, for messages
+	headers   atomic.Pointer[metadata.MD] // of every RPC; nil when there are none
 
 	pools    sync.Map   // poolKey → *pool
 	poolsMu  sync.Mutex // held to add a pool or change what is declared
@@ -70,6 +72,7 @@ func New(o Options) (*Upstream, error) {
 		u.health = ignorance{}
 	}
 	u.endpoints.Store(&[]*endpoint{})
+	u.setHeaders(o.Headers)
 	u.health.Begin(u.wanted, u.changed)
 	u.life, u.end = context.WithCancel(context.Background())
 	u.mu.Lock()
@@ -104,6 +107,7 @@ func (u *Upstream) Update(o Options) error {
 		u.mu.Unlock()
 		return fmt.Errorf("upstream %s has been closed", u.name)
 	}
+	u.setHeaders(o.Headers)
 	if o.Resolver.String() == u.opts.Resolver.String() && o.sameConnections(u.opts) {
 		u.mu.Unlock()
 		return nil
