@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/netip"
 	"net/url"
-	"path"
 	"regexp"
 	"slices"
 	"strings"
@@ -319,9 +318,6 @@ func (c *compiler) mtls(i int, f *MTLSFile, seen *credentialsSeen) *MTLS {
 	}
 	if !c.text(at+".san", f.SAN, "must be given: the subject alternative name, such as spiffe://prod/ns/*/sa/*") {
 		return nil
-	}
-	if _, err := path.Match(f.SAN, ""); err != nil {
-		c.check(at+".san", errPattern)
 	}
 	if k, ok := seen.sans[f.SAN]; ok {
 		c.check(at+".san", fmt.Errorf("is that of callers[%d] too; one certificate is one caller", k))

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"maps"
@@ -489,6 +490,29 @@ func FuzzParse(f *testing.F) {
 		switch {
 		case err == nil:
 			if len(c.Upstreams) == 0 || c.Listen.MaxMessage <= 0 || c.Defaults.Max <= 0 {
+				t.Fatalf("accepted, and cannot run: %+v", c)
+			}
+			limits := c.Limits
+			for _, m := range c.Models {
+				limits = append(limits, m.Limits...)
+			}
+			for _, l := range limits {
+				if l.Name == "" || !(l.Rate.PerSecond > 0) || !(l.Rate.Burst >= 1) {
+					t.Fatalf("accepted, and cannot run: %+v", l)
+				}
+			}
+			masked := c.Masked()
+			for _, caller := range c.Callers {
+				if caller.Name == "" || len(caller.Keys) == 0 && caller.JWT == nil && caller.MTLS == nil {
+					t.Fatalf("accepted, and cannot prove who it is: %+v", caller)
+				}
+				for _, key := range caller.Keys {
+					if bytes.Contains(masked, []byte(key.String()[16:])) {
+						t.Fatalf("a key is shown: %s", masked)
+					}
+				}
+			}
+			if c.Auth == AuthRequired && len(c.Callers) == 0 || c.Replicas < 1 {
 				t.Fatalf("accepted, and cannot run: %+v", c)
 			}
 			for _, m := range c.Models {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"net/netip"
 	"slices"
 	"strings"
 
@@ -91,7 +92,7 @@ func (c *compiler) per(at, name string, m *Model) (inference.Per, bool) {
 		}
 		if name == word {
 			if word == "caller" && len(c.cfg.Callers) == 0 {
-				c.check(at, errors.New("is caller, and none are declared, so it would limit nobody; declare callers, or limit something else"))
+				c.check(at, errors.New("is caller, and none are declared, so all calls would share one bucket; declare callers, or limit something else"))
 			}
 			return p, true
 		}
@@ -178,7 +179,7 @@ func (c *compiler) overrides(at string, f *LimitFile, l *inference.Limit, m *Mod
 			c.bad(c.at(path).key, path, "%s", err)
 		}
 		if _, twice := all[key]; twice && err == nil {
-			c.bad(c.at(path).key, path, "is the same address as one before it")
+			c.bad(c.at(path).key, path, "is the same address as one before it; of IPv6, all of a /64 are")
 		}
 		perSecond := setting(c, path, f.Overrides[name], "", 0, Rate.parse)
 		if perSecond == 0 {
@@ -210,6 +211,21 @@ func (c *compiler) overridden(per inference.Per, name string) (string, error) {
 	default:
 		return name, c.knownCaller(name)
 	}
+}
+
+// addressOverride gives an address as the limit sees it: of IPv6 the /64, of which whoever has one address has all.
+func addressOverride(name string) (string, error) {
+	addr, err := netip.ParseAddr(name)
+	if p, perr := netip.ParsePrefix(name); perr == nil && p.Bits() == 64 && p == p.Masked() {
+		addr, err = p.Addr(), nil
+	}
+	if err != nil || addr.Zone() != "" {
+		return "", errors.New("must be an address, such as 192.0.2.7 or 2001:db8::7: the limit is per ip")
+	}
+	if addr = addr.Unmap(); addr.Is4() {
+		return addr.String(), nil
+	}
+	return netip.PrefixFrom(addr, 64).Masked().String(), nil
 }
 
 // limitName gives a limit a name that no other has.

@@ -3,7 +3,6 @@ package config
 import (
 	"errors"
 	"fmt"
-	"net/netip"
 	"slices"
 	"strings"
 
@@ -181,13 +180,4 @@ func (c *compiler) accessNotes() {
 	if host, _, ok := cutPort(c.cfg.Listen.Admin); ok && !onLoopback(host) && !granted(inference.Admin) {
 		c.note("listen.admin is reachable from elsewhere, and no access rule allows admin: only health and metrics answer there")
 	}
-}
-
-// addressOverride gives an address as the limit sees it.
-func addressOverride(name string) (string, error) {
-	addr, err := netip.ParseAddr(name)
-	if err != nil || addr.Zone() != "" {
-		return "", errors.New("must be an address, such as 192.0.2.7: the limit is per ip")
-	}
-	return addr.Unmap().String(), nil
 }

@@ -56,9 +56,11 @@ func (j *JWT) JWKSFile() string {
 	return j.JWKS
 }
 
-// MTLS says which certificates are a caller's, see MatchSAN. Where several callers match, the first in the file is meant.
+// MTLS says which certificates are a caller's. Where several callers match, the first in the file is meant.
 type MTLS struct {
-	SAN string // pattern
+	// SAN is a subject alternative name, in which * is any text within one part: a URI's parts end at slashes, those of any
+	// other name at dots.
+	SAN string
 }
 
 // Access says which caller may do what. Without rules a caller has infer and metadata of every model; with rules, what
