@@ -246,6 +246,26 @@ func TestACallerWhoLeavesDoesNotTripTheBreaker(t *testing.T) {
 	}
 }
 
+func TestACallerWhoWaitsAsLongAsTheBudgetDoesTripIt(t *testing.T) {
+	s := redistest.Start(t)
+	w := watching()
+	c := open(t, redis.Options{Addresses: []string{s.Addr}, Timeout: redis.DefaultTimeout}, w)
+	limits := redis.NewLimits(c)
+	redistest.Eventually(t, func() error { _, err := limits.Draw(context.Background(), one("m")); return err })
+	s.Pause()
+	defer s.Resume()
+	for range 5 {
+		ctx, cancel := context.WithTimeout(context.Background(), redis.DefaultTimeout)
+		if _, err := limits.Draw(ctx, one("m")); err == nil {
+			t.Error("a silent Redis paid")
+		}
+		cancel()
+	}
+	if c.Up() {
+		t.Errorf("Redis counts as up; %v", w.calls)
+	}
+}
+
 func TestAMasterThatIsGoneCostsTheModelsOfOthersNothing(t *testing.T) {
 	nodes := redistest.StartCluster(t, 3)
 	w := watching()
