@@ -20,6 +20,7 @@ type fake struct {
 	asked  atomic.Int64
 	broken error
 	listed bool
+	gate   chan struct{} // when set, answers wait until it is closed
 
 	mu     sync.Mutex
 	states map[string][]inference.VersionState
@@ -41,8 +42,15 @@ func (f *fake) Versions(model string) []inference.VersionState {
 	return f.states[model]
 }
 
-func (f *fake) Describe(_ context.Context, model, version string) ([]string, error) {
+func (f *fake) Describe(ctx context.Context, model, version string) ([]string, error) {
 	f.asked.Add(1)
+	if f.gate != nil {
+		select {
+		case <-f.gate:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
 	if f.broken != nil {
 		return nil, f.broken
 	}
@@ -56,18 +64,25 @@ func (f *fake) Describe(_ context.Context, model, version string) ([]string, err
 // catalogOf serves cfg over upstreams.
 func catalogOf(t *testing.T, cfg *config.Config, upstreams ...*fake) *Catalog {
 	t.Helper()
+	c := New()
+	reload(t, c, cfg, upstreams...)
+	return c
+}
+
+// reload makes c serve cfg over upstreams.
+func reload(t *testing.T, c *Catalog, cfg *config.Config, upstreams ...*fake) {
+	t.Helper()
 	sources := map[string]Source{}
+	cfg.Upstreams = nil
 	for _, u := range upstreams {
 		cfg.Upstreams = append(cfg.Upstreams, config.Upstream{Name: u.name})
 		sources[u.name] = u
 	}
-	c := New()
 	s, err := c.Build(cfg, sources)
 	if err != nil {
 		t.Fatal(err)
 	}
 	c.Use(s)
-	return c
 }
 
 func kindOf(err error) fault.Kind {
@@ -195,7 +210,6 @@ func TestOnlyDeclaredVersionsOfARouteMayBePinned(t *testing.T) {
 		t.Errorf("version 3: %v", err)
 	}
 	cfg.Models[0].Pins = config.PinsAny
-	cfg.Upstreams = nil
 	m, _ = catalogOf(t, cfg, up).Model(t.Context(), "risk")
 	if target, err := m.Pin(t.Context(), "3"); err != nil || target.Version != "3" {
 		t.Errorf("with pins: any, version 3: %+v, %v", target, err)
@@ -219,13 +233,8 @@ func TestACallKeepsTheModelItWasResolvedToOverAReload(t *testing.T) {
 	c := catalogOf(t, routed(), up)
 	before, _ := c.Model(t.Context(), "risk")
 	next := routed()
-	next.Upstreams = []config.Upstream{{Name: "triton"}}
 	next.Models[0].Stable = "model_v2"
-	s, err := c.Build(next, map[string]Source{"triton": up})
-	if err != nil {
-		t.Fatal(err)
-	}
-	c.Use(s)
+	reload(t, c, next, up)
 	after, _ := c.Model(t.Context(), "risk")
 	if before.Stable.Name != "model_v1" || after.Stable.Name != "model_v2" {
 		t.Errorf("before %s, after %s", before.Stable.Name, after.Stable.Name)

@@ -512,14 +512,6 @@ func TestServingNeedsAModelThatIsReadyWhereSomebodyAnswers(t *testing.T) {
 	})
 }
 
-func TestVersionsAreOrderedAsNumbers(t *testing.T) {
-	got := []string{"10", "latest", "9", "1", "a"}
-	slices.SortFunc(got, compare)
-	if want := []string{"1", "9", "10", "a", "latest"}; !slices.Equal(got, want) {
-		t.Errorf("got %q", got)
-	}
-}
-
 func TestClosingStopsEverything(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &server{silent: true}

@@ -3,8 +3,6 @@ package health
 import (
 	"maps"
 	"slices"
-	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -85,26 +83,8 @@ func (t *table) Versions(model string) []inference.VersionState {
 	for _, s := range v {
 		out = append(out, *s)
 	}
-	slices.SortFunc(out, func(a, b inference.VersionState) int { return compare(a.Version, b.Version) })
+	slices.SortFunc(out, func(a, b inference.VersionState) int { return inference.CompareVersions(a.Version, b.Version) })
 	return out
-}
-
-// compare orders versions as the numbers they are, and others behind them.
-func compare(a, b string) int {
-	x, errX := strconv.ParseInt(a, 10, 64)
-	y, errY := strconv.ParseInt(b, 10, 64)
-	switch {
-	case errX == nil && errY == nil && x != y:
-		if x < y {
-			return -1
-		}
-		return 1
-	case errX == nil && errY != nil:
-		return -1
-	case errX != nil && errY == nil:
-		return 1
-	}
-	return strings.Compare(a, b)
 }
 
 // review brings the view of a model up to date.
