@@ -181,3 +181,6 @@ func wantFault(t testing.TB, err error, kind fault.Kind) *fault.Fault {
 	}
 	return f
 }
+
+// pass lets time go by.
+func pass(d time.Duration) { time.Sleep(d) } //nolint:forbidigo // inside a synctest bubble it is the clock that moves

@@ -33,7 +33,7 @@ func TestABucketLetsItsBurstThroughAndThenItsRate(t *testing.T) {
 				if n := r.admitted(t, 8, c); n != 5 {
 					t.Errorf("%d of 8 calls came through, want 5", n)
 				}
-				time.Sleep(3 * time.Second)
+				pass(3 * time.Second)
 				if n := r.admitted(t, 8, c); n != 3 {
 					t.Errorf("%d came through after 3 s, want 3", n)
 				}
@@ -57,7 +57,7 @@ func TestSpanningLimitsHoldWithoutEverWaiting(t *testing.T) {
 				n := 0
 				for range 500 { // 50 a second for 10 s
 					n += r.admitted(t, 1, callTo())
-					time.Sleep(20 * time.Millisecond)
+					pass(20 * time.Millisecond)
 				}
 				if n < 90 || n > 110 {
 					t.Errorf("%d came through in 10 s at 10 a second", n)
@@ -120,7 +120,7 @@ func TestARefusedCallPaysNowhere(t *testing.T) {
 		n := 0
 		for i := range 200 {
 			n += r.admitted(t, 1, by(c, fmt.Sprint(i)))
-			time.Sleep(time.Millisecond)
+			pass(time.Millisecond)
 		}
 		if n != 97 {
 			t.Errorf("97 tokens are left in the model's and the caller's bucket, %d calls came through", n)
@@ -165,7 +165,7 @@ func TestAChangedRateHoldsFromTheNextCallAndBucketsAreKept(t *testing.T) {
 			t.Errorf("%d came through because the configuration was read again", n)
 		}
 		faster := callTo(&inference.Limit{Per: inference.PerUser, Rate: perSecond(100, 5)})
-		time.Sleep(30 * time.Millisecond)
+		pass(30 * time.Millisecond)
 		if n := r.admitted(t, 9, faster); n != 3 {
 			t.Errorf("%d came through 30 ms after the rate became 100 a second, want 3", n)
 		}
@@ -318,7 +318,7 @@ func TestTheCallersCancelIsNobodysFault(t *testing.T) {
 			t.Errorf("%v errors were held against the store", n)
 		}
 		store.silent.Store(false)
-		time.Sleep(time.Second)
+		pass(time.Second)
 		if n := r.admitted(t, 10, callTo()); n != 5 {
 			t.Errorf("%d tokens are left of everybody's, want all 5", n)
 		}
@@ -386,7 +386,7 @@ func TestSpanningLimitsObeyTheirRuleWhileTheStoreIsDown(t *testing.T) {
 					t.Errorf("%d of 100 came through, want %d", in, want)
 				}
 				store.broken.Store(false)
-				time.Sleep(restFailed)
+				pass(restFailed)
 				_ = r.call(t.Context(), callTo())
 				synctest.Wait()
 				if err := r.call(t.Context(), callTo()); err != nil {
@@ -412,7 +412,7 @@ func TestABlackHoledStoreHoldsBackOnlySoManyCalls(t *testing.T) {
 		if n, waiting := len(done), store.waiting.Load(); waiting != maxAsking || n != cap(done)-maxAsking {
 			t.Errorf("%d calls wait for the store and %d are done", waiting, n)
 		}
-		time.Sleep(defaultTimeout)
+		pass(defaultTimeout)
 		synctest.Wait()
 		if len(done) != cap(done) {
 			t.Errorf("%d of %d are done after the timeout", len(done), cap(done))
