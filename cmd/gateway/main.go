@@ -51,7 +51,7 @@ func run() int {
 		CompletionOptions: cobra.CompletionOptions{HiddenDefaultCmd: true},
 	}
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return exitError{exitUsage, err} })
-	root.AddCommand(serveCommand(), sandboxCommand(), checkCommand(), explainCommand(), versionCommand())
+	root.AddCommand(serveCommand(), sandboxCommand(), checkCommand(), explainCommand(), keyCommand(), versionCommand())
 	err := root.ExecuteContext(ctx)
 	if err == nil {
 		return 0
