@@ -25,14 +25,14 @@ const (
 // account is what this replica knows of one bucket: how hot it is, what it has leased of it, until when it is empty,
 // and this replica's own share of its rate.
 type account struct {
-	key     string
-	subject string
-	counts  *telemetry.LimitCounts
-	used    atomic.Int64 // moment of the last draw
+	name
+	key    string
+	counts *telemetry.LimitCounts
+	used   atomic.Int64 // moment of the last draw
 
-	mu    sync.Mutex
-	limit *inference.Limit // the rule as the last call brought it
-	rate  inference.Rate   // of this bucket, the subject's own if it has one
+	mu   sync.Mutex
+	rule *inference.Limit // as the last call brought it
+	rate inference.Rate   // of this bucket, the subject's own if it has one
 
 	// Heat: draws and tokens asked for in this second and in the one before.
 	second               int64
@@ -82,10 +82,10 @@ const (
 // use takes over the rule that a call brings. The account must be locked or not yet be known to others.
 func (a *account) use(l *inference.Limit) {
 	rate := rateOf(l, a.subject)
-	if a.limit != nil && rate != a.rate { // what is known of the old rate says nothing of the new one
+	if a.rule != nil && rate != a.rate { // what is known of the old rate says nothing of the new one
 		a.over, a.overCost, a.nextFetch = 0, 0, 0
 	}
-	a.limit, a.rate = l, rate
+	a.rule, a.rate = l, rate
 }
 
 // rateOf is the rate of one subject's bucket.
@@ -98,7 +98,7 @@ func rateOf(l *inference.Limit, subject string) inference.Rate {
 
 // beat keeps the heat, and lets go of tokens that nobody has come for in so long that the bucket has them again.
 func (a *account) beat(l *inference.Limit, cost float64, now moment) {
-	if l != a.limit {
+	if l != a.rule {
 		a.use(l)
 	}
 	if second := int64(now / time.Second); second != a.second {
@@ -187,7 +187,7 @@ func (a *account) borrow(cost float64, now moment, peers float64) outcome {
 // whenDown decides without the store.
 func (a *account) whenDown(cost float64, now moment, peers float64) outcome {
 	o := outcome{source: telemetry.SourceLocal, left: a.rate.Burst}
-	switch a.limit.WhenDown {
+	switch a.rule.WhenDown {
 	case inference.DownLocal:
 		o = a.fromShare(cost, now, peers, telemetry.SourceLocal)
 	case inference.DownOpen:

@@ -2,6 +2,8 @@ package limit
 
 import (
 	"hash/maphash"
+	"maps"
+	"math/bits"
 	"strings"
 	"sync"
 	"time"
@@ -16,7 +18,9 @@ const (
 	sampled   = 8               // of so many accounts the one unused for longest makes room
 )
 
-// book has the accounts of buckets in use, a bounded number of them. Finding one takes a read lock of a 64th of the book.
+// book has the accounts of buckets in use, a bounded number of them. Finding one takes a read lock of a 64th of the
+// book. Accounts are found by a seeded hash of their names: of two that ever had the same one, the newer replaces the
+// other, which is forgotten as if it had been idle.
 type book struct {
 	seed   maphash.Seed
 	most   int // accounts on a page
@@ -26,7 +30,7 @@ type book struct {
 
 type page struct {
 	mu   sync.RWMutex
-	m    map[name]*account
+	m    map[uint64]*account
 	peak int      // entries that m has had; its memory is that of so many
 	_    [64]byte // so that locks of pages do not share a cache line
 }
@@ -34,61 +38,68 @@ type page struct {
 func newBook(most int, forget func(*account)) *book {
 	b := &book{seed: maphash.MakeSeed(), most: max(most/pages, 1), forget: forget}
 	for i := range b.pages {
-		b.pages[i].m = make(map[name]*account)
+		b.pages[i].m = make(map[uint64]*account)
 	}
 	return b
 }
 
-func (b *book) page(n name) *page {
-	by := n.subject
-	if by == "" {
-		by = n.limit + n.model // short strings: this is built on the stack
+func (b *book) hash(n name) uint64 {
+	h := maphash.String(b.seed, n.limit) ^ bits.RotateLeft64(maphash.String(b.seed, n.model), 21)
+	if n.subject != "" {
+		h ^= bits.RotateLeft64(maphash.String(b.seed, n.subject), 42)
 	}
-	return &b.pages[maphash.String(b.seed, by)%pages]
+	return h
 }
 
 // find gives the account, or nil.
 func (b *book) find(n name) *account {
-	p := b.page(n)
+	h := b.hash(n)
+	p := &b.pages[h%pages]
 	p.mu.RLock()
-	a := p.m[n]
+	a := p.m[h]
 	p.mu.RUnlock()
+	if a == nil || a.name != n {
+		return nil
+	}
 	return a
 }
 
 // open gives the account, made by create where there is none.
 func (b *book) open(n name, create func(name) *account) *account {
-	p := b.page(n)
+	h := b.hash(n)
+	p := &b.pages[h%pages]
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if a := p.m[n]; a != nil {
+	switch a := p.m[h]; {
+	case a != nil && a.name == n:
 		return a
-	}
-	if len(p.m) >= b.most {
+	case a != nil:
+		b.forget(a)
+	case len(p.m) >= b.most:
 		b.evict(p)
 	}
 	n.subject = strings.Clone(n.subject) // it may be a part of something large
 	a := create(n)
-	p.m[n] = a
+	p.m[h] = a
 	p.peak = max(p.peak, len(p.m))
 	return a
 }
 
 // evict forgets the account that was unused for longest among a few taken at random.
 func (b *book) evict(p *page) {
-	var oldest name
+	var at uint64
 	var old *account
 	seen := 0
-	for n, a := range p.m {
+	for h, a := range p.m {
 		if old == nil || a.used.Load() < old.used.Load() {
-			oldest, old = n, a
+			at, old = h, a
 		}
 		if seen++; seen == sampled {
 			break
 		}
 	}
 	if old != nil {
-		delete(p.m, oldest)
+		delete(p.m, at)
 		b.forget(old)
 	}
 }
@@ -98,17 +109,15 @@ func (b *book) sweep(i int, before moment) {
 	p := &b.pages[i]
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for n, a := range p.m {
+	for h, a := range p.m {
 		if moment(a.used.Load()) < before {
-			delete(p.m, n)
+			delete(p.m, h)
 			b.forget(a)
 		}
 	}
 	if p.peak > 256 && len(p.m) < p.peak/4 {
-		m := make(map[name]*account, len(p.m))
-		for n, a := range p.m {
-			m[n] = a
-		}
+		m := make(map[uint64]*account, len(p.m))
+		maps.Copy(m, p.m)
 		p.m, p.peak = m, len(m)
 	}
 }

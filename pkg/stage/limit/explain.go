@@ -42,7 +42,7 @@ func (s *Stage) explain(ctx context.Context, l *inference.Limit, model string, c
 	n := name{limit: l.Name, model: model, subject: subjectOf(l.Per, c)}
 	a := s.accounts.find(n)
 	if a == nil { // asking makes no account
-		a = &account{key: keyOf(n), subject: n.subject}
+		a = &account{name: n, key: keyOf(n)}
 		a.use(l)
 	}
 	state := BucketState{

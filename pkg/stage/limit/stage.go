@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/model-gateway/model-gateway/pkg/inference"
+	"github.com/model-gateway/model-gateway/pkg/internal/readmap"
 	"github.com/model-gateway/model-gateway/pkg/telemetry"
 )
 
@@ -51,6 +52,7 @@ type Stage struct {
 	peers    func() int
 	metrics  *telemetry.Metrics
 	accounts *book
+	counted  readmap.Map[name, *telemetry.LimitCounts]
 	spanning atomic.Pointer[spanning]
 	rounds   sync.Pool
 	epoch    time.Time
@@ -162,9 +164,17 @@ func (s *Stage) accountOf(l *inference.Limit, model, subject string) *account {
 		return a
 	}
 	return s.accounts.open(n, func(n name) *account {
-		a := &account{key: keyOf(n), subject: n.subject, counts: s.metrics.Limit(n.limit, n.model)}
+		a := &account{name: n, key: keyOf(n), counts: s.counts(n)}
 		a.use(l)
 		return a
+	})
+}
+
+// counts are shared by all buckets of a limit of a model.
+func (s *Stage) counts(n name) *telemetry.LimitCounts {
+	n.subject = ""
+	return s.counted.GetOrAdd(n, func(size int) (*telemetry.LimitCounts, bool) {
+		return s.metrics.Limit(n.limit, n.model), size < telemetry.MaxModels
 	})
 }
 
