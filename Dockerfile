@@ -4,12 +4,15 @@ WORKDIR /src
 COPY go.mod go.sum ./
 RUN go mod download
 COPY . .
-RUN CGO_ENABLED=0 go build -trimpath -ldflags "-s -w" -o /gateway ./cmd/gateway
+ARG VERSION=dev
+RUN CGO_ENABLED=0 go build -trimpath -ldflags "-s -w -X main.version=${VERSION}" -o /gateway ./cmd/gateway
 
 FROM scratch
 COPY --from=build /etc/ssl/certs/ca-certificates.crt /etc/ssl/certs/ca-certificates.crt
 COPY --from=build /gateway /gateway
 USER 65532:65532
+# Inside a container loopback reaches nobody: probes and metrics are open on 8081, everything else there asks for a credential.
+ENV GATEWAY_ADMIN=:8081
 EXPOSE 8080 8081
 ENTRYPOINT ["/gateway"]
 CMD ["serve"]

@@ -13,6 +13,7 @@ PKG ?= ./...
 FUZZTIME ?= 30s
 BENCH ?= .
 COUNT ?= 6
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 # The image may be this large, in bytes; the binary is nearly all of it.
 MAX_SIZE := 28000000
 BASELINE := loadtest/baseline/bench.txt
@@ -116,7 +117,7 @@ bench-baseline: ## make the last `make bench` what later ones are compared with
 ##@ To ship it
 .PHONY: build
 build: ## the static binary, as the image has it, into .cache/gateway
-	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w' -o $(CACHE)/gateway ./cmd/gateway
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w -X main.version=$(VERSION)' -o $(CACHE)/gateway ./cmd/gateway
 
 .PHONY: size
 size: build ## how large the binary is; fails when the image would be over its limit

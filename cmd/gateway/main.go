@@ -52,6 +52,18 @@ func run() int {
 	}
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return exitError{exitUsage, err} })
 	root.AddCommand(serveCommand(), sandboxCommand(), checkCommand(), explainCommand(), keyCommand(), versionCommand())
+	for _, cmd := range root.Commands() {
+		if args := cmd.Args; args != nil {
+			cmd.Args = func(c *cobra.Command, given []string) error {
+				if err := args(c, given); err != nil {
+					return exitError{exitUsage, err}
+				}
+				return nil
+			}
+		}
+	}
+	root.Args = cobra.NoArgs
+	root.RunE = func(c *cobra.Command, given []string) error { return c.Help() }
 	err := root.ExecuteContext(ctx)
 	if err == nil {
 		return 0

@@ -14,6 +14,7 @@ import (
 	"github.com/KimMachineGun/automemlimit/memlimit"
 	"github.com/spf13/cobra"
 
+	"github.com/model-gateway/model-gateway/pkg/admin"
 	"github.com/model-gateway/model-gateway/pkg/config"
 	"github.com/model-gateway/model-gateway/pkg/gateway"
 )
@@ -69,6 +70,9 @@ func limitMemory(log *slog.Logger) {
 
 // serve runs a gateway until ctx ends. path may be empty.
 func serve(ctx context.Context, path string, profile bool, log *slog.Logger) error {
+	// From the first moment to the last: a SIGHUP that nobody waits for would end the process.
+	hangup := make(chan os.Signal, 1)
+	signal.Notify(hangup, syscall.SIGHUP)
 	cfg, err := loadFirst(path, log)
 	if err != nil {
 		return err
@@ -80,50 +84,74 @@ func serve(ctx context.Context, path string, profile bool, log *slog.Logger) err
 	if err != nil {
 		return err
 	}
-	var watcher *config.Watcher
-	o := gateway.Options{Log: log, Version: buildVersion(), Profile: profile}
-	o.Reload = func() error {
-		if watcher == nil {
-			return errors.New("there is no configuration file to read again")
-		}
-		return watcher.Reload()
-	}
-	g, err := gateway.New(cfg, o) //nolint:contextcheck // what it starts ends with Run
+	r := &reloader{log: log}
+	r.audit = admin.NewAudit(log, func() string { return r.gateway.StateDir() })
+	g, err := gateway.New(cfg, gateway.Options{Log: log, Version: buildVersion(), Profile: profile, Audit: r.audit, Reload: r.reload}) //nolint:contextcheck // what it starts ends with Run
 	if err != nil {
 		return err
 	}
+	r.gateway = g
+	watching, stop := context.WithCancel(ctx)
+	defer stop()
 	if path != "" {
 		keep(cfg, log)
-		watcher = config.NewWatcher(path, os.Getenv, func(next *config.Config) error { //nolint:contextcheck // upstreams outlive the reload that made them
-			if err := g.Reload(next); err != nil {
-				return err
-			}
-			keep(next, log)
-			return nil
-		}, log)
-		watcher.Seen(cfg)
-		watching, stop := context.WithCancel(ctx)
-		defer stop()
-		go watcher.Run(watching)
-		go reloadOnHangup(watching, watcher)
+		r.follow(watching, path, cfg)
 	}
+	go r.onHangup(hangup)
 	return g.Run(ctx, ports)
 }
 
-// reloadOnHangup reads the configuration again on SIGHUP, changed or not.
-func reloadOnHangup(ctx context.Context, watcher *config.Watcher) {
-	hangup := make(chan os.Signal, 1)
-	signal.Notify(hangup, syscall.SIGHUP)
-	defer signal.Stop(hangup)
-	for {
-		select {
-		case <-hangup:
-			_ = watcher.Reload() // it logs what is wrong
-		case <-ctx.Done():
-			return
+// reloader puts new configurations to use, whoever asks for it, and keeps the record of that.
+type reloader struct {
+	gateway *gateway.Gateway
+	watcher *config.Watcher // nil without a file
+	audit   *admin.Audit
+	log     *slog.Logger
+}
+
+// follow watches the file until ctx ends.
+func (r *reloader) follow(ctx context.Context, path string, first *config.Config) {
+	r.watcher = config.NewWatcher(path, os.Getenv, func(next *config.Config) error { //nolint:contextcheck // upstreams outlive the reload that made them
+		if err := r.gateway.Reload(next); err != nil {
+			return err
 		}
+		keep(next, r.log)
+		return nil
+	}, r.log)
+	r.watcher.Seen(first)
+	r.watcher.Around = func(use func() error) error {
+		return r.audit.Reload("file", "", r.hash, func() error { return r.noted(use()) })
+	}
+	go r.watcher.Run(ctx)
+}
+
+// reload reads the file again because somebody asked for it, who keeps the record.
+func (r *reloader) reload() error {
+	if r.watcher == nil {
+		return errors.New("there is no configuration file to read again")
+	}
+	return r.noted(r.watcher.Reload())
+}
+
+// onHangup reads the file again on each SIGHUP, changed or not.
+func (r *reloader) onHangup(hangup <-chan os.Signal) {
+	for range hangup {
+		if r.watcher == nil {
+			r.log.Warn("SIGHUP: there is no configuration file to read again")
+			continue
+		}
+		_ = r.audit.Reload("signal", "", r.hash, r.reload) // the watcher has logged what is wrong
 	}
 }
+
+func (r *reloader) noted(err error) error {
+	if err != nil {
+		r.gateway.ReloadRefused()
+	}
+	return err
+}
+
+func (r *reloader) hash() string { return r.gateway.ConfigHash() }
 
 // loadFirst reads the configuration of a start. With mistakes in it, the last good one serves, where one was kept.
 func loadFirst(path string, log *slog.Logger) (*config.Config, error) {
@@ -141,6 +169,9 @@ func loadFirst(path string, log *slog.Logger) (*config.Config, error) {
 
 // keep stores cfg as the last good configuration.
 func keep(cfg *config.Config, log *slog.Logger) {
+	if cfg.StateDir == "" {
+		return // check says so, once
+	}
 	if err := config.KeepLastGood(cfg); err != nil {
 		log.Warn("the last good configuration could not be kept; a start with a broken file will fail", "state_dir", cfg.StateDir, "error", err)
 	}

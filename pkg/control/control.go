@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
@@ -62,6 +63,15 @@ type Service struct {
 	// Changed, where set, is told of everything that was sent to change servers, and how it ended: for the record.
 	Changed func(c *inference.Call, change Change, err error)
 }
+
+// questionTimeout bounds what is asked of model servers; one that is silent holds up nobody for longer. A load may take
+// as long as a large model takes.
+const (
+	questionTimeout = 5 * time.Second
+	changeTimeout   = 10 * time.Minute
+)
+
+var late = fault.New(fault.UpstreamTimeout, "a model server did not answer within %s; try again, or look at its endpoints", questionTimeout)
 
 // Do answers one RPC of inference.GRPCInferenceService, by its short name.
 func (s *Service) Do(ctx context.Context, c *inference.Call, method string, request proto.Message) (proto.Message, error) {
@@ -126,6 +136,8 @@ func (s *Service) upstream(c *inference.Call) (Upstream, error) {
 // everywhere sends a request to every endpoint of up. It fails naming the endpoints that refused; those that did
 // not have done what was asked.
 func (s *Service) everywhere(ctx context.Context, up Upstream, method string, request proto.Message) (proto.Message, error) {
+	ctx, cancel := context.WithTimeout(ctx, changeTimeout)
+	defer cancel()
 	answers := make(chan proto.Message, 1)
 	failed := up.Each(ctx, func(ctx context.Context, _ string, conn grpc.ClientConnInterface) error {
 		answer := answerTo(request)

@@ -52,6 +52,8 @@ func (s *Service) index(ctx context.Context, caller *inference.Caller, r *triton
 
 // everyEndpoint asks all endpoints of all upstreams. It fails only when nobody answered.
 func (s *Service) everyEndpoint(ctx context.Context, ask func(ctx context.Context, up Upstream, client tritonpb.GRPCInferenceServiceClient) error) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, questionTimeout, late)
+	defer cancel()
 	var wg sync.WaitGroup
 	var mu sync.Mutex
 	var first error

@@ -3,6 +3,7 @@ package control
 import (
 	"context"
 	"slices"
+	"unicode/utf8"
 
 	"google.golang.org/grpc"
 
@@ -24,6 +25,9 @@ func (s *Service) serverMetadata() *tritonpb.ServerMetadataResponse {
 // target gives the target that a question about a model and version is about. Whether the caller may see the model is
 // settled before anything is looked up.
 func (s *Service) target(ctx context.Context, caller *inference.Caller, name, version string) (*inference.Target, error) {
+	if !utf8.ValidString(name) {
+		return nil, fault.New(fault.InvalidArgument, "the model's name is not UTF-8")
+	}
 	if name == "" {
 		return nil, fault.New(fault.InvalidArgument, "the model's name is empty; name the model asked about")
 	}
@@ -141,6 +145,8 @@ func (s *Service) modelConfig(ctx context.Context, caller *inference.Caller, r *
 
 // askTarget asks an endpoint that serves t.
 func (s *Service) askTarget(ctx context.Context, t *inference.Target, ask func(ctx context.Context, client tritonpb.GRPCInferenceServiceClient) error) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, questionTimeout, late)
+	defer cancel()
 	for _, up := range s.View.Upstreams() {
 		if up.Name() == t.Upstream {
 			return up.Any(ctx, t.Model, t.Version, func(ctx context.Context, _ string, conn grpc.ClientConnInterface) error {

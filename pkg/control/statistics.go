@@ -51,6 +51,8 @@ func (s *Service) modelStatistics(ctx context.Context, caller *inference.Caller,
 	if r.Version != "" {
 		version = t.Version
 	}
+	ctx, cancel := context.WithTimeoutCause(ctx, questionTimeout, late)
+	defer cancel()
 	var first error
 	for _, up := range s.View.Upstreams() {
 		if up.Name() != t.Upstream {

@@ -22,9 +22,11 @@ import (
 	"github.com/model-gateway/model-gateway/pkg/catalog"
 	"github.com/model-gateway/model-gateway/pkg/config"
 	"github.com/model-gateway/model-gateway/pkg/control"
+	"github.com/model-gateway/model-gateway/pkg/explain"
 	"github.com/model-gateway/model-gateway/pkg/front/grpcfront"
 	"github.com/model-gateway/model-gateway/pkg/front/httpfront"
 	"github.com/model-gateway/model-gateway/pkg/inference"
+	"github.com/model-gateway/model-gateway/pkg/stage/authorize"
 	"github.com/model-gateway/model-gateway/pkg/stage/deadline"
 	"github.com/model-gateway/model-gateway/pkg/stage/forward"
 	"github.com/model-gateway/model-gateway/pkg/stage/identify"
@@ -34,6 +36,7 @@ import (
 	"github.com/model-gateway/model-gateway/pkg/stage/split"
 	"github.com/model-gateway/model-gateway/pkg/stats"
 	"github.com/model-gateway/model-gateway/pkg/telemetry"
+	"github.com/model-gateway/model-gateway/pkg/tlsfiles"
 )
 
 // Options of a gateway.
@@ -42,6 +45,8 @@ type Options struct {
 	Version string
 	// Profile opens the runtime's profiles on the operators' port.
 	Profile bool
+	// Audit keeps the record of changes; nil keeps none.
+	Audit *admin.Audit
 	// Reload reads the configuration again, when the admin port is asked to; nil refuses.
 	Reload func() error
 }
@@ -54,14 +59,16 @@ type Gateway struct {
 	metrics *telemetry.Metrics
 	stats   *stats.Registry
 
-	// The stages, in the order in which pipeline.go lists them.
-	observe  *observe.Stage
-	identify identify.Stage
-	resolve  resolve.Stage
-	split    split.Stage
-	deadline deadline.Stage
-	inject   inject.Stage
-	forward  forward.Stage
+	// The stages, in the order in which pipeline.go lists them; those of protection are among them.
+	*protection
+	observe   *observe.Stage
+	identify  identify.Stage
+	authorize authorize.Stage
+	resolve   resolve.Stage
+	split     split.Stage
+	deadline  deadline.Stage
+	inject    inject.Stage
+	forward   forward.Stage
 
 	pipeline *pipeline
 	grpc     *grpcfront.Front
@@ -71,6 +78,10 @@ type Gateway struct {
 	changing  sync.Mutex                           // held while a configuration is put to use
 	upstreams atomic.Pointer[map[string]*upstream] // by name
 
+	retiring sync.WaitGroup // upstreams that finish what they have
+	closing  chan struct{}
+
+	tls      *tlsfiles.Server // of the data port; nil: plaintext
 	ready    atomic.Bool
 	draining atomic.Bool
 }
@@ -82,18 +93,27 @@ func New(cfg *config.Config, opts Options) (*Gateway, error) {
 		metrics: telemetry.New(telemetry.Build{Version: opts.Version}), stats: stats.NewRegistry(nil),
 	}
 	g.upstreams.Store(&map[string]*upstream{})
+	g.closing = make(chan struct{})
+	var err error
+	if g.protection, err = newProtection(cfg, g.metrics, opts, g.redisPassword(cfg)); err != nil {
+		return nil, err
+	}
 	g.observe = observe.New(observe.Options{Recorder: g.metrics, Log: g.log})
+	g.identify = identify.Stage{Auth: g.callers}
+	g.authorize = authorize.Stage{Access: &g.access, Declared: g.catalog.Declared}
 	g.resolve = resolve.Stage{Catalog: g.catalog}
 	g.inject = inject.Stage{TraceParent: g.traceParent}
 	g.forward = forward.Stage{Attempts: &telemetry.Attempts{Stats: g.stats, Metrics: g.metrics}}
-	p, err := compile(g.stages(), g.forward.Handle)
-	if err != nil {
-		return nil, err
+	if t := cfg.Listen.TLS; t != nil {
+		if g.tls, err = tlsfiles.NewServer(tlsfiles.ServerFiles{Cert: t.Cert, Key: t.Key, ClientCA: t.ClientCA}, tlsfiles.Options{Log: g.log}); err != nil {
+			return nil, errors.Join(fmt.Errorf("listen.tls: %w", err), g.Close())
+		}
 	}
-	g.pipeline = p
+	if g.pipeline, err = compile(g.stages(), g.forward.Handle); err != nil {
+		return nil, errors.Join(err, g.Close())
+	}
 	if err := g.use(cfg); err != nil {
-		g.Close()
-		return nil, err
+		return nil, errors.Join(err, g.Close())
 	}
 	g.metrics.ShowEndpoints(g.endpointStates)
 	g.metrics.ShowTargets(g.targetStates)
@@ -102,7 +122,7 @@ func New(cfg *config.Config, opts Options) (*Gateway, error) {
 }
 
 func (g *Gateway) buildFronts(cfg *config.Config) {
-	questions := &questions{stages: g.questionStages(), service: &control.Service{View: view{g}, Version: g.opts.Version}}
+	questions := &questions{stages: g.questionStages(), service: &control.Service{View: view{g}, Access: &g.access, Version: g.opts.Version, Changed: g.changed}}
 	metrics := g.metrics.Handler(g.log)
 	g.grpc = grpcfront.New(grpcfront.Options{Pipeline: g.pipeline, Control: questions, MaxMessage: cfg.Listen.MaxMessage, Log: g.log})
 	o := httpfront.Config{Pipeline: g.pipeline, Control: questions, Ready: g.Ready, MaxMessage: cfg.Listen.MaxMessage, Log: g.log}
@@ -111,26 +131,37 @@ func (g *Gateway) buildFronts(cfg *config.Config) {
 	}
 	g.http = httpfront.New(o)
 	if cfg.Listen.Admin != "" {
-		g.admin = admin.Server(admin.Options{Gateway: view{g}, Metrics: metrics, Loopback: loopback(cfg.Listen.Admin), Profile: g.opts.Profile})
+		g.admin = admin.Server(admin.Options{
+			Gateway: view{g}, Metrics: metrics, Loopback: loopback(cfg.Listen.Admin), Profile: g.opts.Profile,
+			Callers: g.callers, Access: &g.access, Audit: g.opts.Audit, Explainer: g.explainer(),
+		})
 	}
 }
 
 // Reload puts cfg to use. It changes everything or, when it returns an error, nothing.
 func (g *Gateway) Reload(cfg *config.Config) error {
 	old := g.catalog.Snapshot().Config
-	if old.Hash == cfg.Hash {
+	if old.Same(cfg) {
+		g.metrics.Reloaded(cfg.Hash, time.Now()) // what serves is what the file says, again
 		return nil
 	}
+	if config.AuthLoosened(old, cfg) {
+		return errors.New("the new configuration has no callers, and would let everybody in; say auth: none if that is meant. Nothing was changed")
+	}
 	if fields := config.NeedsRestart(old, cfg); len(fields) > 0 {
-		g.metrics.ReloadRefused()
 		return fmt.Errorf("%s changed, which takes a restart; nothing was changed", strings.Join(fields, ", "))
 	}
-	if err := g.use(cfg); err != nil {
-		g.metrics.ReloadRefused()
-		return err
-	}
-	return nil
+	return g.use(cfg)
 }
+
+// ConfigHash is the hash of the configuration in force.
+func (g *Gateway) ConfigHash() string { return g.catalog.Snapshot().Config.Hash }
+
+// StateDir is where state is kept, as the configuration in force says.
+func (g *Gateway) StateDir() string { return g.catalog.Snapshot().Config.StateDir }
+
+// ReloadRefused notes, for metrics, that the newest configuration could not be put to use, wherever that was found.
+func (g *Gateway) ReloadRefused() { g.metrics.ReloadRefused() }
 
 // use makes cfg the configuration. Upstreams are kept by name, with all they know; those that are new are built before
 // anything changes, and those that cfg no longer has are closed after.
@@ -158,7 +189,7 @@ func (g *Gateway) use(cfg *config.Config) error {
 		}
 		after[declared.Name], sources[declared.Name] = u, u
 	}
-	snapshot, err := catalog.Build(cfg, sources)
+	snapshot, err := g.catalog.Build(cfg, sources)
 	if err != nil {
 		undo()
 		return err
@@ -169,21 +200,96 @@ func (g *Gateway) use(cfg *config.Config) error {
 			return err
 		}
 	}
+	if err := g.protection.use(cfg); err != nil {
+		undo()
+		return err
+	}
 	g.upstreams.Store(&after)
 	g.catalog.Use(snapshot)
 	g.metrics.Reloaded(cfg.Hash, time.Now())
 	for name, u := range before {
 		if after[name] == nil {
-			u.Close()
+			g.retire(u, cfg.Listen.DrainGrace)
 		}
 	}
 	return nil
 }
 
-// Close frees the upstreams. Run does it by itself.
-func (g *Gateway) Close() {
+// retire lets an upstream that is no longer configured finish what it has.
+func (g *Gateway) retire(u *upstream, grace time.Duration) {
+	gone := u.Retire(grace)
+	g.retiring.Go(func() {
+		select {
+		case <-gone:
+		case <-g.closing:
+			u.Close()
+		}
+		u.closeTLS()
+	})
+}
+
+// Close frees the upstreams and all that runs in the background. Run does it by itself.
+func (g *Gateway) Close() error {
 	for _, u := range *g.upstreams.Load() {
 		u.Close()
+		u.closeTLS()
+	}
+	close(g.closing)
+	g.retiring.Wait()
+	if g.tls != nil {
+		g.tls.Close()
+	}
+	return g.protection.close()
+}
+
+// redisPassword gives the password in force, so that a changed one needs no restart.
+func (g *Gateway) redisPassword(first *config.Config) func() string {
+	return func() string {
+		cfg := first
+		if s := g.catalog.Snapshot(); s != nil {
+			cfg = s.Config
+		}
+		if cfg.Redis == nil {
+			return ""
+		}
+		return cfg.Redis.Password
+	}
+}
+
+// changed keeps the record of what a client has had changed on model servers.
+func (g *Gateway) changed(c *inference.Call, what control.Change, err error) {
+	hash := g.ConfigHash()
+	e := admin.Entry{
+		Who: c.CallerName(), What: strings.TrimSpace(what.Method + " " + what.Object), Scope: "upstream " + what.Upstream,
+		OldHash: hash, NewHash: hash, Result: admin.Done, Address: c.Address.String(),
+	}
+	if err != nil {
+		e.Result = "refused: " + err.Error()
+	}
+	g.opts.Audit.Append(e)
+}
+
+// explainer answers what would happen to a call, from what is in force when it is asked.
+func (g *Gateway) explainer() *explain.Explainer {
+	cfg := func() *config.Config { return g.catalog.Snapshot().Config }
+	return &explain.Explainer{
+		Hash:  func() string { return cfg().Hash },
+		Model: g.catalog.Model,
+		Split: func(ctx context.Context, c *inference.Call) error {
+			return g.split.Wrap(func(context.Context, *inference.Call) error { return nil })(ctx, c)
+		},
+		Versions: func(upstream, model string) []inference.VersionState {
+			if u := (*g.upstreams.Load())[upstream]; u != nil {
+				return u.Versions(model)
+			}
+			return nil
+		},
+		Caller:   func(name string) *inference.Caller { return callerOf(cfg(), name) },
+		Required: g.callers.Required,
+		Policy:   g.access.Policy,
+		Spanning: func() []*inference.Limit { return cfg().Limits },
+		Limits:   explainLimits{g.limit},
+		Defaults: func() inference.Timeouts { return cfg().Defaults },
 	}
 }
 
@@ -271,11 +377,30 @@ func (v view) Catalog() []admin.Model {
 		}
 		for _, name := range slices.Sorted(maps.Keys(m.Targets)) {
 			t := m.Targets[name]
-			shown.Targets = append(shown.Targets, admin.Target{Name: t.Name, Upstream: t.Upstream, Model: t.Model, Version: t.Version, Ready: t.Pool.Ready()})
+			shown.Targets = append(shown.Targets, shownTarget(t))
 		}
-		models = append(models, shown)
+		models = append(models, withCurrent(shown, m))
+	}
+	for _, m := range v.g.catalog.Known() {
+		models = append(models, withCurrent(admin.Model{Name: m.Name, Targets: []admin.Target{}}, m))
 	}
 	return models
+}
+
+func shownTarget(t *inference.Target) admin.Target {
+	return admin.Target{Name: t.Name, Upstream: t.Upstream, Model: t.Model, Version: t.Version, Ready: t.Pool.Ready()}
+}
+
+// withCurrent adds the target that unpinned calls go to, of a model without declared ones.
+func withCurrent(shown admin.Model, m *inference.Model) admin.Model {
+	if m.Current == nil {
+		return shown
+	}
+	if t := m.Current(); t != nil {
+		shown.Stable = t.Name
+		shown.Targets = append(shown.Targets, shownTarget(t))
+	}
+	return shown
 }
 
 func (v view) Endpoints() []admin.Endpoint {
@@ -288,7 +413,7 @@ func (v view) Endpoints() []admin.Endpoint {
 
 func (v view) Config() ([]byte, string) {
 	cfg := v.g.catalog.Snapshot().Config
-	return cfg.Source, cfg.Hash
+	return cfg.Masked(), cfg.Hash
 }
 
 func (v view) Reload() error {
@@ -309,9 +434,17 @@ func (g *Gateway) endpointStates() []telemetry.EndpointState {
 
 func (g *Gateway) targetStates() []telemetry.TargetState {
 	var states []telemetry.TargetState
-	for _, m := range g.catalog.Snapshot().Routes() {
+	add := func(m *inference.Model, t *inference.Target) {
+		states = append(states, telemetry.TargetState{Model: m.Name, Version: t.Version, Target: t.Name, Ready: t.Pool.Ready()})
+	}
+	for _, m := range slices.Concat(g.catalog.Snapshot().Routes(), g.catalog.Known()) {
 		for _, t := range m.Targets {
-			states = append(states, telemetry.TargetState{Model: m.Name, Version: t.Version, Target: t.Name, Ready: t.Pool.Ready()})
+			add(m, t)
+		}
+		if m.Current != nil {
+			if t := m.Current(); t != nil {
+				add(m, t)
+			}
 		}
 	}
 	return states

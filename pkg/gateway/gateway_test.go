@@ -555,8 +555,8 @@ func TestAReloadThatWouldTakeARestartChangesNothing(t *testing.T) {
 }
 
 func TestTheOrderOfStagesIsCheckedAndShown(t *testing.T) {
-	g := &Gateway{}
-	if got, want := strings.Join(view{g}.Stages(), " "), "observe identify resolve split deadline inject forward"; got != want {
+	g := &Gateway{protection: &protection{}}
+	if got, want := strings.Join(view{g}.Stages(), " "), "observe door identify authorize resolve limit split deadline inject forward"; got != want {
 		t.Errorf("the pipeline is %s, want %s", got, want)
 	}
 }

@@ -41,8 +41,16 @@ func Listen(cfg *config.Config) (l Listeners, err error) {
 // watches readiness has looked elsewhere, lets calls under way finish for at most listen.drain.grace, and returns.
 // An error means that a port failed.
 func (g *Gateway) Run(ctx context.Context, l Listeners) error {
-	defer g.Close()
-	mux := portmux.New(l.Data, portmux.Options{})
+	defer func() {
+		if err := g.Close(); err != nil {
+			g.log.Warn("closing", "error", err)
+		}
+	}()
+	muxed := portmux.Options{Log: g.log}
+	if g.tls != nil {
+		muxed.TLS = g.tls.Config()
+	}
+	mux := portmux.New(l.Data, muxed)
 	failed := make(chan error, 4)
 	var serving sync.WaitGroup
 	serve := func(name string, f func() error) {
@@ -92,7 +100,11 @@ func (g *Gateway) drain(cfg config.Listen, atOnce bool) {
 	ctx, cancel := context.WithTimeout(context.Background(), grace)
 	defer cancel()
 	var wg sync.WaitGroup
-	wg.Go(func() { g.grpc.Drain(ctx) })
+	wg.Go(func() {
+		if !g.grpc.Drain(ctx) {
+			g.log.Warn("gRPC calls or streams were cut at the end of listen.drain.grace")
+		}
+	})
 	wg.Go(func() {
 		if err := g.http.Shutdown(ctx); err != nil {
 			g.log.Warn("HTTP calls were cut at the end of listen.drain.grace", "error", err)

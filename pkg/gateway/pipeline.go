@@ -11,13 +11,13 @@ import (
 // built yet has its place here, so that it is clear what each stage may rely on.
 func (g *Gateway) stages() []inference.Stage {
 	return []inference.Stage{
-		{Name: "observe", Wrap: g.observe.Wrap, Open: g.observe.Open}, // a panic becomes a fault; sees every refusal below
-		// door: the per-IP bucket, before any credential is looked at
-		{Name: "identify", Wrap: g.identify.Wrap, Open: g.identify.Open},     // request id, trace, user
-		{Name: "resolve", Wrap: g.resolve.Wrap, After: []string{"identify"}}, // model_name → model, once for the whole call
-		// authorize: may this caller use this model (after identify, resolve)
-		// limit: the model's buckets (after authorize: a stranger must not drain one)
-		{Name: "split", Wrap: g.split.Wrap, After: []string{"resolve"}}, // which target: pinned version, rules, stable
+		{Name: "observe", Wrap: g.observe.Wrap, Open: g.observe.Open},                // a panic becomes a fault; sees every refusal below
+		{Name: "door", Wrap: g.door.Wrap, Open: g.door.Open},                         // the client's address and its limit, before any credential is looked at
+		{Name: "identify", Wrap: g.identify.Wrap, Open: g.identify.Open},             // request id, trace, caller, user
+		{Name: "authorize", Wrap: g.authorize.Wrap, After: []string{"identify"}},     // may this caller use this name; before anybody looks for it
+		{Name: "resolve", Wrap: g.resolve.Wrap, After: []string{"authorize"}},        // model_name → model, once for the whole call
+		{Name: "limit", Wrap: g.limit.Wrap, After: []string{"authorize", "resolve"}}, // a stranger must not drain a bucket
+		{Name: "split", Wrap: g.split.Wrap, After: []string{"resolve"}},              // which target: pinned version, rules, stable
 		// admit: concurrency and queue of the target (after split)
 		// enrich: features joined in (after admit)
 		// fallback: a declared answer in place of an outage (after limit: never to a refused call)
@@ -31,8 +31,9 @@ func (g *Gateway) stages() []inference.Stage {
 func (g *Gateway) questionStages() []inference.Stage {
 	return []inference.Stage{
 		{Name: "observe", Wrap: g.observe.Wrap},
+		{Name: "door", Wrap: g.door.Wrap},
 		{Name: "identify", Wrap: g.identify.Wrap},
-		// authorize: is this caller granted this kind of call
+		{Name: "authorize", Wrap: g.authorize.Question}, // is this caller granted this kind of call
 	}
 }
 

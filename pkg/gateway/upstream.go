@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"context"
+	"fmt"
 	"sync/atomic"
 
 	"google.golang.org/grpc"
@@ -11,6 +12,7 @@ import (
 	"github.com/model-gateway/model-gateway/pkg/inference"
 	"github.com/model-gateway/model-gateway/pkg/stage/inject"
 	"github.com/model-gateway/model-gateway/pkg/telemetry"
+	"github.com/model-gateway/model-gateway/pkg/tlsfiles"
 	"github.com/model-gateway/model-gateway/pkg/upstream/triton"
 )
 
@@ -19,29 +21,82 @@ type upstream struct {
 	*triton.Upstream
 	prober *health.Prober
 	trace  atomic.Uint32 // inject.TraceParent
+
+	tls atomic.Pointer[tlsfiles.Client] // nil: plaintext
 }
 
 func newUpstream(declared config.Upstream, maxMessage int, o Options) (*upstream, error) {
-	opts := upstreamOptions(declared, maxMessage, o)
+	creds, err := credentialsOf(declared, o)
+	if err != nil {
+		return nil, err
+	}
+	opts := upstreamOptions(declared, maxMessage, creds, o)
 	prober := health.New(health.Options{Logger: o.Log.With("upstream", declared.Name)})
 	opts.Health = prober
 	t, err := triton.New(opts)
 	if err != nil {
+		if creds != nil {
+			creds.Close()
+		}
 		return nil, err
 	}
-	return &upstream{Upstream: t, prober: prober}, nil
+	u := &upstream{Upstream: t, prober: prober}
+	u.tls.Store(creds)
+	return u, nil
 }
 
-func upstreamOptions(declared config.Upstream, maxMessage int, o Options) triton.Options {
-	return triton.Options{
-		Name: declared.Name, Endpoints: declared.Addresses(), MaxMessage: maxMessage, Version: o.Version, Logger: o.Log,
+// credentialsOf is TLS toward an upstream; nil is plaintext.
+func credentialsOf(declared config.Upstream, o Options) (*tlsfiles.Client, error) {
+	if declared.TLS == nil {
+		return nil, nil
+	}
+	c, err := tlsfiles.NewClient(clientFiles(declared.TLS), tlsfiles.Options{Log: o.Log.With("upstream", declared.Name)})
+	if err != nil {
+		return nil, fmt.Errorf("upstreams.%s.tls: %w", declared.Name, err)
+	}
+	return c, nil
+}
+
+func upstreamOptions(declared config.Upstream, maxMessage int, creds *tlsfiles.Client, o Options) triton.Options {
+	t := triton.Options{
+		Name: declared.Name, Endpoints: declared.Addresses(), MaxMessage: maxMessage, Version: o.Version, Logger: o.Log, Headers: declared.Headers,
+	}
+	if creds != nil {
+		t.Credentials = creds
+	}
+	return t
+}
+
+// sameTLS reports whether the upstream's connections are made as declared says.
+func (u *upstream) sameTLS(declared config.Upstream) bool {
+	now := u.tls.Load()
+	if now == nil || declared.TLS == nil {
+		return now == nil && declared.TLS == nil
+	}
+	return now.Files() == clientFiles(declared.TLS)
+}
+
+// close ends what follows files, once connections are gone.
+func (u *upstream) closeTLS() {
+	if c := u.tls.Swap(nil); c != nil {
+		c.Close()
 	}
 }
 
 // update takes over what cfg says of the upstream.
 func (u *upstream) update(declared config.Upstream, cfg *config.Config, o Options) error {
-	if err := u.Update(upstreamOptions(declared, cfg.Listen.MaxMessage, o)); err != nil {
+	creds := u.tls.Load()
+	if !u.sameTLS(declared) {
+		var err error
+		if creds, err = credentialsOf(declared, o); err != nil {
+			return err
+		}
+	}
+	if err := u.Update(upstreamOptions(declared, cfg.Listen.MaxMessage, creds, o)); err != nil {
 		return err
+	}
+	if old := u.tls.Swap(creds); old != nil && old != creds {
+		old.Close()
 	}
 	var targets []inference.Target
 	for i := range cfg.Models {

@@ -47,6 +47,7 @@ type Metrics struct {
 	configMu   sync.Mutex
 
 	health health
+	redis  *redisMetrics
 	limits limits
 
 	// What recording looks up, so that it does not build labels each time.
@@ -59,6 +60,7 @@ type Metrics struct {
 func New(b Build) *Metrics {
 	m := &Metrics{
 		registry: prometheus.NewRegistry(),
+		redis:    newRedisMetrics(),
 		labels:   guard{maxModels: MaxModels, maxTargets: MaxTargets},
 		requests: prometheus.NewHistogramVec(histogram(RequestDuration,
 			"Time from a request having been read until its last answer had been handed over, as the client sees it; each message of a stream is a request."),

@@ -14,6 +14,8 @@ const (
 	ConfigReloads    = "gateway_config_reloads_total"
 	ConfigSuccessful = "gateway_config_last_reload_successful"
 	ConfigLoadedAt   = "gateway_config_last_success_timestamp_seconds"
+	RedisDuration    = "gateway_redis_duration_seconds"
+	RedisUp          = "gateway_redis_up"
 	ConfigInfo       = "gateway_config_info"
 	EndpointUp       = "gateway_endpoint_up"
 	ModelReady       = "gateway_model_ready"
@@ -31,6 +33,7 @@ const (
 	LabelCode     = "code"    // HTTP status, of gRPC calls too; "degraded" for a degraded answer
 	LabelGRPCCode = "grpc_code"
 	LabelProtocol = "protocol" // see inference.Protocol
+	LabelOp       = "op"
 	LabelOutcome  = "outcome"  // see stats.Outcome
 	LabelDegraded = "degraded" // whether a prepared answer hid the error
 	LabelUpstream = "upstream"

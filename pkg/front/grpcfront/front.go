@@ -7,6 +7,7 @@ import (
 	"context"
 	"log/slog"
 	"net"
+	"strings"
 	"time"
 
 	"google.golang.org/grpc"
@@ -18,6 +19,7 @@ import (
 	"google.golang.org/grpc/reflection"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/model-gateway/model-gateway/pkg/fault"
 	"github.com/model-gateway/model-gateway/pkg/inference"
 	"github.com/model-gateway/model-gateway/pkg/wire"
 )
@@ -52,8 +54,11 @@ const (
 	streamWindow     = 256 << 10
 	connectionWindow = 1 << 20
 	maxStreams       = 1000
-	maxHeaderBytes   = 16 << 10
-	handshake        = 10 * time.Second
+	// Metadata of a call. gRPC ends the whole connection, other calls included, when its own limit is passed, so that one
+	// is far away and this one is ours.
+	maxHeaderBytes = 16 << 10
+	maxHeaderList  = 1 << 20
+	handshake      = 10 * time.Second
 	// Clients may ping every 10 s, also while nothing is under way; twice as often is still forgiven.
 	minPing = 5 * time.Second
 	// Half-open connections of clients that vanished are found by the server's own pings.
@@ -65,17 +70,21 @@ type Front struct {
 	opts   Options
 	server *grpc.Server
 	health *health.Server
+	// serving ends when the front drains, and with it the streams of services that have no end of their own.
+	serving context.Context //nolint:containedctx // a life, not a call
+	drain   context.CancelFunc
 }
 
 // New makes a Front that is not serving yet.
 func New(opts Options) *Front {
 	f := &Front{opts: opts, health: health.NewServer()}
+	f.serving, f.drain = context.WithCancel(context.Background())
 	f.server = grpc.NewServer(
 		grpc.ForceServerCodecV2(wire.Codec{}), grpc.Creds(handshaken{insecure.NewCredentials()}),
 		grpc.MaxRecvMsgSize(opts.MaxMessage), grpc.MaxSendMsgSize(opts.MaxMessage+sendSlack),
 		grpc.InitialWindowSize(streamWindow), grpc.InitialConnWindowSize(connectionWindow),
-		grpc.MaxConcurrentStreams(maxStreams), grpc.MaxHeaderListSize(maxHeaderBytes),
-		grpc.ConnectionTimeout(handshake), grpc.NumStreamWorkers(streamWorkers()), grpc.InTapHandle(keepMetadata),
+		grpc.MaxConcurrentStreams(maxStreams), grpc.MaxHeaderListSize(maxHeaderList),
+		grpc.StreamInterceptor(f.endless), grpc.ConnectionTimeout(handshake), grpc.NumStreamWorkers(streamWorkers()), grpc.InTapHandle(f.tap),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: minPing, PermitWithoutStream: true}),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: pingIdle, Timeout: pingTimeout}),
 	)
@@ -104,15 +113,42 @@ func (f *Front) SetServing(serving bool) {
 	}
 }
 
+// endless ends streams of health and reflection when the front drains: a client that watches health would hold up
+// the drain for as long as it may last.
+func (f *Front) endless(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
+	if !strings.HasPrefix(info.FullMethod, "/grpc.") {
+		return handler(srv, ss)
+	}
+	ctx, cancel := context.WithCancel(ss.Context())
+	defer cancel()
+	defer context.AfterFunc(f.serving, cancel)()
+	err := handler(srv, endingStream{ss, ctx})
+	if f.serving.Err() != nil {
+		return toStatus(fault.New(fault.ShuttingDown, "the gateway drains; connect anew"))
+	}
+	return err
+}
+
+// endingStream is a stream with a context of its own.
+type endingStream struct {
+	grpc.ServerStream
+	ctx context.Context //nolint:containedctx // what the interface asks for
+}
+
+func (s endingStream) Context() context.Context { return s.ctx }
+
 // Drain tells all clients to go away, lets calls under way finish, and returns when they have or ctx ends; what is
-// left then is cut.
-func (f *Front) Drain(ctx context.Context) {
+// left then is cut, and false is returned.
+func (f *Front) Drain(ctx context.Context) (finished bool) {
+	f.drain()
 	done := make(chan struct{})
 	go func() { f.server.GracefulStop(); close(done) }()
 	select {
 	case <-done:
+		return true
 	case <-ctx.Done():
 		f.server.Stop()
 		<-done
+		return false
 	}
 }

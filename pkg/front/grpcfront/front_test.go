@@ -429,3 +429,90 @@ func TestHTTP2ThatIsNotGRPCGets415(t *testing.T) {
 		t.Errorf("got %s", r.Status)
 	}
 }
+
+func TestHugeMetadataIsRefusedAndItsNeighboursLiveOn(t *testing.T) {
+	began, release := make(chan struct{}), make(chan struct{})
+	f := &fake{do: func(_ context.Context, c *inference.Call) error {
+		close(began)
+		<-release
+		return c.Send(inference.NewFrame(nil))
+	}}
+	conn := start(t, f)
+	client := tritonpb.NewGRPCInferenceServiceClient(conn)
+	neighbour := make(chan error, 1)
+	go func() {
+		_, err := client.ModelInfer(context.Background(), &tritonpb.ModelInferRequest{ModelName: "m"})
+		neighbour <- err
+	}()
+	<-began
+	for _, n := range []int{17_000, 40_000, 300_000} {
+		_, err := client.ModelInfer(metadata.AppendToOutgoingContext(t.Context(), "x-foo", strings.Repeat("a", n)), &tritonpb.ModelInferRequest{ModelName: "m"})
+		if status.Code(err) != codes.ResourceExhausted || !strings.Contains(err.Error(), "16384") {
+			t.Errorf("%d bytes of metadata: %v", n, err)
+		}
+	}
+	close(release)
+	if err := <-neighbour; err != nil {
+		t.Errorf("the call beside them: %v", err)
+	}
+	if f.refused.Load() != 3 {
+		t.Errorf("%d were counted", f.refused.Load())
+	}
+}
+
+func TestAHealthWatchDoesNotHoldUpTheDrain(t *testing.T) {
+	front := New(Options{Pipeline: &fake{}, MaxMessage: maxMessage, Log: slog.New(slog.DiscardHandler)})
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var served sync.WaitGroup
+	served.Go(func() { _ = front.Serve(l) })
+	conn, err := grpc.NewClient("passthrough:///"+l.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close() }()
+	watch, err := healthpb.NewHealthClient(conn).Watch(t.Context(), &healthpb.HealthCheckRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := watch.Recv(); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	if !front.Drain(ctx) {
+		t.Error("it was cut")
+	}
+	if _, err := watch.Recv(); status.Code(err) != codes.Unavailable {
+		t.Errorf("the watch ended with %v", err)
+	}
+	served.Wait()
+}
+
+func TestAClientThatLeavesWhileItsAnswersComeIsNobodysFailure(t *testing.T) {
+	ended := make(chan error, 1)
+	conn := start(t, &fake{do: func(_ context.Context, c *inference.Call) error {
+		c.MarkDecoupled()
+		for {
+			if err := c.Send(inference.NewFrame(make([]byte, 32<<10))); err != nil {
+				ended <- err
+				return err
+			}
+		}
+	}})
+	ctx, cancel := context.WithCancel(t.Context())
+	s, err := tritonpb.NewGRPCInferenceServiceClient(conn).ModelStreamInfer(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Send(&tritonpb.ModelInferRequest{ModelName: "m"}); err != nil {
+		t.Fatal(err)
+	}
+	_, _ = s.Recv()
+	cancel()
+	if f := fault.Of(<-ended); f.Kind != fault.Cancelled {
+		t.Errorf("it ended with %v", f)
+	}
+}

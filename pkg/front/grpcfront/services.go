@@ -74,6 +74,23 @@ var questions = map[string]question{
 	"LogSettings":                  {inference.Log, message[tritonpb.LogSettingsRequest]()},
 }
 
+// modelOf is the model that a question names, for logs; "" when it names none.
+func modelOf(request proto.Message) string {
+	switch r := request.(type) {
+	case interface{ GetModelName() string }:
+		return r.GetModelName()
+	case *tritonpb.ModelReadyRequest:
+		return r.Name
+	case *tritonpb.ModelMetadataRequest:
+		return r.Name
+	case *tritonpb.ModelConfigRequest:
+		return r.Name
+	case *tritonpb.ModelStatisticsRequest:
+		return r.Name
+	}
+	return ""
+}
+
 // question handles one of them.
 func (f *Front) question(method string, q question) grpc.MethodHandler {
 	return func(_ any, ctx context.Context, decode func(any) error, _ grpc.UnaryServerInterceptor) (any, error) {
@@ -88,6 +105,7 @@ func (f *Front) question(method string, q question) grpc.MethodHandler {
 		if err != nil {
 			return nil, f.refuse(ctx, c, fault.Wrap(fault.InvalidArgument, err, "malformed %s: %v", request.ProtoReflect().Descriptor().Name(), err))
 		}
+		c.Head.Model = modelOf(request)
 		answer, err := f.opts.Control.Do(ctx, c, method, request)
 		sendHeader(ctx, c)
 		if err != nil {

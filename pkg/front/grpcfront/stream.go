@@ -131,7 +131,10 @@ func (t *talk) answer(ctx context.Context, c *inference.Call, answering inferenc
 func (t *talk) send(answer inference.Frame) error {
 	t.writing.Lock()
 	defer t.writing.Unlock()
-	return t.stream.SendMsg(wire.Give{Frame: &answer})
+	if err := t.stream.SendMsg(wire.Give{Frame: &answer}); err != nil {
+		return fault.Wrap(fault.Cancelled, err, "the caller went away before it had taken its answers")
+	}
+	return nil
 }
 
 // errorAnswer tells a client, inside its healthy stream, that one message failed.

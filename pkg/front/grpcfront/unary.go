@@ -74,10 +74,26 @@ func (f *Front) newCall(ctx context.Context, protocol inference.Protocol) *infer
 
 type metadataKey struct{}
 
-// keepMetadata remembers the client's metadata as gRPC read it. metadata.FromIncomingContext would copy it, value by
+// tap sees a call before it begins. It remembers the client's metadata as gRPC read it. metadata.FromIncomingContext would copy it, value by
 // value, for every call; nobody else reads it here, so the call may have it and change it.
-func keepMetadata(ctx context.Context, info *tap.Info) (context.Context, error) {
+func (f *Front) tap(ctx context.Context, info *tap.Info) (context.Context, error) {
+	if size := sizeOf(info.Header); size > maxHeaderBytes {
+		c := f.newCall(ctx, inference.KServe)
+		c.Method = info.FullMethodName
+		return nil, toStatus(f.opts.Pipeline.Refuse(ctx, c, fault.New(fault.TooLarge, "the metadata has %d bytes; at most %d are taken, send less of it", size, maxHeaderBytes)))
+	}
 	return context.WithValue(ctx, metadataKey{}, info.Header), nil
+}
+
+// sizeOf is the size of metadata as HTTP/2 counts it.
+func sizeOf(md metadata.MD) int {
+	size := 0
+	for name, values := range md {
+		for _, v := range values {
+			size += len(name) + len(v) + 32
+		}
+	}
+	return size
 }
 
 // refuse ends a call that could not be read.

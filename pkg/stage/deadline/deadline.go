@@ -32,10 +32,10 @@ func (Stage) Wrap(next inference.Handler) inference.Handler {
 			return fault.New(fault.Expired, "the deadline had passed when the call arrived; nothing was sent to the model")
 		}
 		limit := c.Model.Timeouts.Max
-		if c.Stream != nil || (limit <= 0 && !has) {
-			if has {
-				c.Deadline = callers
-			}
+		if c.Stream != nil {
+			limit = 0 // watched answer by answer
+		}
+		if limit <= 0 && !has {
 			return next(ctx, c)
 		}
 		var cause *fault.Fault

@@ -39,8 +39,8 @@ func (s Stage) Wrap(next inference.Handler) inference.Handler {
 		if out == nil {
 			out = make(map[string][]string, 6)
 		}
-		for name := range out {
-			if Dropped(name) {
+		for name, values := range out {
+			if Dropped(name) || !sendable(name, values) {
 				delete(out, name)
 			}
 		}
@@ -61,7 +61,7 @@ func (s Stage) add(c *inference.Call, out map[string][]string) {
 	if c.TraceParent != "" && s.sends(c) {
 		values[3] = c.TraceParent
 		out["traceparent"] = values[3:4:4]
-		if c.TraceState != "" {
+		if c.TraceState != "" && printable(c.TraceState) {
 			values[4] = c.TraceState
 			out["tracestate"] = values[4:5:5]
 		}
@@ -94,12 +94,38 @@ func Dropped(name string) bool {
 		strings.HasPrefix(name, "triton-grpc-protocol-") || strings.HasPrefix(name, "x-gateway-")
 }
 
-// headerValue gives v as a metadata value may carry it: printable ASCII as it is, all else percent-encoded.
-func headerValue(v string) string {
-	for i := range len(v) {
-		if v[i] < 0x20 || v[i] > 0x7e {
-			return url.PathEscape(v)
+// sendable reports whether gRPC can carry metadata. What HTTP clients may send and gRPC may not (Latin-1, tabs) is left out:
+// gRPC would refuse the whole call, and the model server would be blamed for it.
+func sendable(name string, values []string) bool {
+	for i := range len(name) {
+		if b := name[i]; !(b >= 'a' && b <= 'z' || b >= '0' && b <= '9' || b == '-' || b == '_' || b == '.') {
+			return false
 		}
 	}
-	return v
+	if strings.HasSuffix(name, "-bin") {
+		return true
+	}
+	for _, v := range values {
+		if !printable(v) {
+			return false
+		}
+	}
+	return true
+}
+
+func printable(v string) bool {
+	for i := range len(v) {
+		if v[i] < 0x20 || v[i] > 0x7e {
+			return false
+		}
+	}
+	return true
+}
+
+// headerValue gives v as a metadata value may carry it: printable ASCII as it is, all else percent-encoded.
+func headerValue(v string) string {
+	if printable(v) {
+		return v
+	}
+	return url.PathEscape(v)
 }

@@ -90,3 +90,15 @@ func BenchmarkInject(b *testing.B) {
 		_ = h(b.Context(), &inference.Call{Model: m, Target: t, Incoming: map[string][]string{"x-tenant": {"a"}, ":authority": {"a"}, "content-type": {"x"}}})
 	}
 }
+
+func TestMetadataThatGRPCCannotCarryIsLeftOutAndFailsNothing(t *testing.T) {
+	got := injected(t, Stage{}, &inference.Call{
+		Identity: inference.Identity{TraceParent: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", TraceState: "caf\xe9", Sampled: true},
+		Incoming: map[string][]string{"x-latin": {"caf\xe9"}, "x-tab": {"a\tb"}, "x-foo!": {"a"}, "x-good": {"a b~"}, "x-bin": {"\xe9\t"}},
+	})
+	for name, want := range map[string]bool{"x-latin": false, "x-tab": false, "x-foo!": false, "x-good": true, "x-bin": true, "tracestate": false, "traceparent": true} {
+		if (got[name] != nil) != want {
+			t.Errorf("%s: sent %v", name, got[name])
+		}
+	}
+}
