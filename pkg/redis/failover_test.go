@@ -3,6 +3,7 @@ package redis_test
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -54,4 +55,33 @@ func held(t testing.TB, s limit.Store, draws []limit.Draw) float64 {
 		t.Fatal(err)
 	}
 	return draws[0].Left
+}
+
+func TestASlotThatMovesToAnotherMasterIsFollowed(t *testing.T) {
+	nodes := redistest.StartCluster(t, 2)
+	limits := redis.NewLimits(open(t, redis.Options{Mode: redis.Cluster, Addresses: redistest.Addrs(nodes)}, nil))
+	draws := []limit.Draw{{Key: limit.ModelBase("moving", "l").Key(), Rate: inference.Rate{Burst: 10}, Cost: 1}}
+	slot := nodes[0].Do("CLUSTER", "KEYSLOT", draws[0].Key)
+	if v, err := limits.Draw(context.Background(), one("other")); err != nil || !v.OK {
+		t.Fatalf("%+v, %v", v, err) // now the client knows who has which slot
+	}
+	from, to := nodes[0], nodes[1]
+	if n, _ := strconv.Atoi(slot); n >= 16384/2 {
+		from, to = to, from
+	}
+	id := to.Do("CLUSTER", "MYID")
+	to.Do("CLUSTER", "SETSLOT", slot, "IMPORTING", from.Do("CLUSTER", "MYID"))
+	from.Do("CLUSTER", "SETSLOT", slot, "MIGRATING", id)
+	for i := range 3 { // the bucket is not there yet: ASK
+		if v, err := limits.Draw(context.Background(), draws); err != nil || !v.OK {
+			t.Errorf("draw %d while the slot is moving: %+v, %v", i, v, err)
+		}
+	}
+	to.Do("CLUSTER", "SETSLOT", slot, "NODE", id)
+	from.Do("CLUSTER", "SETSLOT", slot, "NODE", id)
+	for i := range 3 {
+		if v, err := limits.Draw(context.Background(), draws); err != nil || !v.OK || draws[0].Left != float64(6-i) {
+			t.Errorf("draw %d after the slot moved: %+v %+v, %v", i, v, draws, err)
+		}
+	}
 }

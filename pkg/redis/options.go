@@ -34,7 +34,9 @@ type Options struct {
 	// Prefix comes before every key, with a colon between; no braces. "" stands for DefaultPrefix.
 	Prefix string
 	// Credentials of a user of Redis, asked for whenever a connection is made, so that a changed password needs no
-	// restart. nil stands for none; an empty user for the default one.
+	// restart. nil stands for none; an empty user for the default one. The user needs the keys ~<prefix>:* and the
+	// commands eval, evalsha, time, mget, set, zadd, zrem, zremrangebyscore, zcard and pexpire; in a cluster also
+	// cluster|slots.
 	Credentials func() (user, password string)
 	// SentinelCredentials are those for the sentinels themselves; nil stands for none.
 	SentinelCredentials func() (user, password string)
@@ -58,6 +60,8 @@ const (
 	// node tells of.
 	stateInterval = 2 * time.Second
 	redirects     = 3
+	// bufferSize, in bytes, each for reading and writing of each connection: what is said here is short.
+	bufferSize = 4 << 10
 )
 
 func (o *Options) check() error {
@@ -124,6 +128,7 @@ func (o *Options) standalone() *goredis.Options {
 		Protocol: 2, DisableIdentity: true, MaintNotificationsConfig: noNotifications(),
 		MaxRetries: -1, DialerRetries: 1, DialTimeout: dialTimeout, ReadTimeout: o.Timeout, WriteTimeout: o.Timeout,
 		ContextTimeoutEnabled: true, PoolTimeout: o.Timeout, PoolSize: o.connections(), PipelinePoolSize: -1,
+		ReadBufferSize: bufferSize, WriteBufferSize: bufferSize,
 	}
 }
 
@@ -134,6 +139,7 @@ func (o *Options) failover() *goredis.FailoverOptions {
 		Protocol: 2, DisableIdentity: true,
 		MaxRetries: -1, DialerRetries: 1, DialTimeout: dialTimeout, ReadTimeout: o.Timeout, WriteTimeout: o.Timeout,
 		ContextTimeoutEnabled: true, PoolTimeout: o.Timeout, PoolSize: o.connections(), PipelinePoolSize: -1,
+		ReadBufferSize: bufferSize, WriteBufferSize: bufferSize,
 	}
 	if o.SentinelCredentials != nil {
 		f.SentinelUsername, f.SentinelPassword = o.SentinelCredentials()
@@ -148,6 +154,7 @@ func (o *Options) cluster() *goredis.ClusterOptions {
 		MaxRetries: -1, MinRetryBackoff: -1, MaxRetryBackoff: -1, MaxRedirects: redirects, DialerRetries: 1,
 		DialTimeout: dialTimeout, ReadTimeout: o.Timeout, WriteTimeout: o.Timeout,
 		ContextTimeoutEnabled: true, PoolTimeout: o.Timeout, PoolSize: o.connections(), PipelinePoolSize: -1,
+		ReadBufferSize: bufferSize, WriteBufferSize: bufferSize,
 		ClusterStateReloadInterval: stateInterval, DisableRoutingPolicies: true,
 	}
 }

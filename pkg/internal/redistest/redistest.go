@@ -71,7 +71,7 @@ func Start(t testing.TB, args ...string) *Server {
 
 func start(t testing.TB, binary string, port int, args ...string) *Server {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "redis") // t.TempDir makes paths that are too long for a socket
+	dir, err := os.MkdirTemp("", "redis") //nolint:usetesting // t.TempDir makes paths that are too long for a socket
 	if err != nil {
 		t.Fatal(err)
 	}

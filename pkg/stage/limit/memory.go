@@ -11,7 +11,7 @@ import (
 	"github.com/model-gateway/model-gateway/pkg/inference"
 )
 
-// Memory is the Store of a replica that shares with nobody. A bucket takes about 90 bytes however long its name is;
+// Memory is the Store of a replica that shares with nobody. A bucket takes about 130 bytes however long its name is;
 // buckets that are full again are forgotten as new ones come, and beyond the bound on their number the one that is
 // full soonest makes room: whoever it belonged to has a full bucket early, and nobody has less than is due.
 type Memory struct {
@@ -23,7 +23,8 @@ type Memory struct {
 
 // MemoryOptions are for NewMemory. The zero value is good.
 type MemoryOptions struct {
-	// MaxBuckets bounds how many buckets that are not full are remembered; 0 stands for a million, about 90 MB.
+	// MaxBuckets bounds how many buckets that are not full are remembered; 0 stands for
+	// DefaultMaxBuckets, which take about 65 MB when there are so many.
 	MaxBuckets int
 	// Now is the clock; nil stands for time.Now.
 	Now func() time.Time
@@ -33,7 +34,7 @@ type MemoryOptions struct {
 const shards = 64
 
 // DefaultMaxBuckets is what a Memory remembers unless told otherwise.
-const DefaultMaxBuckets = 1_000_000
+const DefaultMaxBuckets = 500_000
 
 // NewMemory makes a store without buckets.
 func NewMemory(o MemoryOptions) *Memory {
