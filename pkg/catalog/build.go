@@ -8,13 +8,6 @@ import (
 	"github.com/model-gateway/model-gateway/pkg/inference"
 )
 
-// Build is Build of an empty catalog.
-//
-// Deprecated: the snapshot knows nothing of the one before it; use the method.
-func Build(cfg *config.Config, sources map[string]Source) (*Snapshot, error) {
-	return New().Build(cfg, sources)
-}
-
 // Build makes a snapshot of cfg and changes nothing: Use puts it in force. sources has every upstream that cfg names.
 // Versions that the snapshot in force holds for unpinned calls, and models that it lets through, are taken over where
 // the upstream is still the same object.
