@@ -235,7 +235,14 @@ func TestBucketsPayTogetherOrNotAtAll(t *testing.T) {
 				limits = append(limits, l)
 			}
 		}
-		var wrong string // rapid cannot be told of a failure inside the bubble
+		type asked struct {
+			user string
+			rows int
+		}
+		calls := rapid.SliceOfN(rapid.Custom(func(rt *rapid.T) asked {
+			return asked{rapid.SampledFrom([]string{"ann", "bob"}).Draw(rt, "user"), rapid.IntRange(1, 4).Draw(rt, "rows")}
+		}), 1, 80).Draw(rt, "calls")
+		var wrong string // rapid must neither draw nor fail inside the bubble
 		synctest.Test(t, func(t *testing.T) {
 			store := newRemote()
 			o := Options{Store: store}
@@ -247,9 +254,9 @@ func TestBucketsPayTogetherOrNotAtAll(t *testing.T) {
 			r.SetSpanning(spanning)
 			left := make(map[string]float64) // a plain reading of the same rules
 			c := callTo(limits...)
-			for range rapid.IntRange(1, 80).Draw(rt, "calls") {
-				call := by(c, rapid.SampledFrom([]string{"ann", "bob"}).Draw(rt, "user"))
-				call.Protocol, call.Head.Rows = inference.KServe, int64(rapid.IntRange(1, 4).Draw(rt, "rows"))
+			for _, a := range calls {
+				call := by(c, a.user)
+				call.Protocol, call.Head.Rows = inference.KServe, int64(a.rows)
 				want := true
 				var keys []string
 				for _, l := range append(append([]*inference.Limit{}, limits...), spanning...) {
