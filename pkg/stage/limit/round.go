@@ -160,20 +160,21 @@ func (e *entry) count() {
 	e.account.counts.Decided(d, e.source)
 }
 
-// draw asks the store, for as long as a call may wait and for so many calls at once.
+// draw asks the store, for as long as a call may wait. Only so many ask at once; others wait for their place.
 func (s *Stage) draw(ctx context.Context, draws []Draw) (Verdict, error) {
 	if s.alone {
 		return s.store.Draw(ctx, draws)
 	}
-	if s.asking.Add(1) > maxAsking {
-		s.asking.Add(-1)
-		s.metrics.LimitStoreFailed()
-		return Verdict{}, ErrDown
-	}
-	defer s.asking.Add(-1)
 	limited, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
-	v, err := s.store.Draw(limited, draws)
+	var v Verdict
+	err := ErrDown
+	select {
+	case s.asking <- struct{}{}:
+		v, err = s.store.Draw(limited, draws)
+		<-s.asking
+	case <-limited.Done():
+	}
 	if err != nil && ctx.Err() == nil {
 		s.metrics.LimitStoreFailed()
 	}

@@ -21,7 +21,7 @@ import (
 const (
 	defaultTimeout = 20 * time.Millisecond
 	defaultBuckets = 1 << 17
-	maxAsking      = 256 // calls that wait for the store at once; those beyond decide without it
+	maxAsking      = 256 // calls that ask the store at once
 	maxFetching    = 64  // leases being fetched at once
 	slackOfFetch   = 5   // a fetch may take this many times as long as a call may wait
 )
@@ -57,7 +57,7 @@ type Stage struct {
 	rounds   sync.Pool
 	epoch    time.Time
 
-	asking   atomic.Int64
+	asking   chan struct{} // a place for each call that asks the store
 	fetching atomic.Int64
 	life     context.Context //nolint:containedctx // the life of what runs in the background
 	end      context.CancelFunc
@@ -87,6 +87,7 @@ func New(o Options) *Stage {
 	}
 	s.accounts = newBook(o.Buckets, s.forget)
 	s.spanning.Store(&spanning{})
+	s.asking = make(chan struct{}, maxAsking)
 	s.rounds.New = func() any { return new(round) }
 	s.life, s.end = context.WithCancel(context.Background())
 	s.running.Go(s.sweep)

@@ -397,7 +397,7 @@ func TestSpanningLimitsObeyTheirRuleWhileTheStoreIsDown(t *testing.T) {
 	}
 }
 
-func TestABlackHoledStoreHoldsBackOnlySoManyCalls(t *testing.T) {
+func TestABlackHoledStoreIsAskedByOnlySoManyAndHoldsNobodyForLongerThanTheTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newRemote()
 		store.silent.Store(true)
@@ -409,8 +409,8 @@ func TestABlackHoledStoreHoldsBackOnlySoManyCalls(t *testing.T) {
 			}()
 		}
 		synctest.Wait()
-		if n, waiting := len(done), store.waiting.Load(); waiting != maxAsking || n != cap(done)-maxAsking {
-			t.Errorf("%d calls wait for the store and %d are done", waiting, n)
+		if waiting := store.waiting.Load(); waiting != maxAsking {
+			t.Errorf("the store is asked by %d calls at once, at most %d should", waiting, maxAsking)
 		}
 		pass(defaultTimeout)
 		synctest.Wait()
