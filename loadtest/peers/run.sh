@@ -14,4 +14,4 @@ mkdir -p "$out"
 # The harness expands variables in commands, not in the names of bodies.
 sed "s|@here@|$root/loadtest/peers|" "$root/loadtest/peers/targets.json" >"$out/targets.json"
 cd "$PEERS"
-GATEWAY_BIN=$out/gateway PEERS_OUT=${PEERS_OUT:-$out/results.json} exec ./run -targets "conf/targets.json,$out/targets.json" "$@"
+GATEWAY_BIN=$out/gateway GATEWAY_PEERS=$root/loadtest/peers PEERS_OUT=${PEERS_OUT:-$out/results.json} exec ./run -targets "conf/targets.json,$out/targets.json" "$@"
