@@ -67,6 +67,9 @@ func dial(o *Options, address string) (*conn, error) {
 	if o.Dial != nil {
 		opts = append(opts, grpc.WithContextDialer(func(ctx context.Context, a string) (net.Conn, error) { return o.Dial(ctx, a) }))
 	}
+	if name := o.serverName(); name != "" {
+		opts = append(opts, grpc.WithAuthority(name))
+	}
 	if o.buffers != nil {
 		opts = append(opts, experimental.WithBufferPool(o.buffers))
 	}

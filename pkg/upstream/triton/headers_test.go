@@ -211,6 +211,23 @@ func TestTLSTowardTheServerIsVerifiedBothWays(t *testing.T) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
+	_, service, _ := net.SplitHostPort(address)
+	creds, err := tlsfiles.NewClient(tlsfiles.ClientFiles{CA: good.CA, Cert: cert, Key: key}, tlsfiles.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer creds.Close()
+	byName, err := New(Options{
+		Name: "triton", Version: "test", Endpoints: []string{"dns:///triton.internal:" + service}, Credentials: creds,
+		Lookup: func(context.Context, string) ([]string, error) { return []string{"127.0.0.1"}, nil },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer byName.Close()
+	if err := infer(t.Context(), kserve(t, byName, request("risk"))); err != nil {
+		t.Errorf("the name that was resolved is not the one that is expected: %v", err)
+	}
 	if err := ask(nil); err == nil || status.Code(err) == codes.OK {
 		t.Error("plaintext went through")
 	}

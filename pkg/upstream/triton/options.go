@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"strings"
 	"time"
 
 	"google.golang.org/grpc"
@@ -114,6 +115,19 @@ func (o Options) complete() (Options, error) {
 		o.Resolver = r
 	}
 	return o, nil
+}
+
+// serverName is what TLS expects of the addresses that a name was resolved to: that name, as certificates have names
+// and seldom addresses. "" leaves it to the credentials, or to the endpoint's own name.
+func (o Options) serverName() string {
+	if o.Credentials == nil || o.Credentials.Info().ServerName != "" || len(o.Endpoints) == 0 {
+		return ""
+	}
+	name, ok := strings.CutPrefix(o.Endpoints[0], "dns:///")
+	if !ok {
+		return ""
+	}
+	return name
 }
 
 // sameConnections reports whether connections made under o are good under p as well.
