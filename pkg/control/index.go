@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"slices"
-	"strconv"
 	"sync"
 
 	"google.golang.org/grpc"
@@ -45,7 +44,7 @@ func (s *Service) index(ctx context.Context, caller *inference.Caller, r *triton
 		answer.Models = append(answer.Models, m)
 	}
 	slices.SortFunc(answer.Models, func(a, b *tritonpb.RepositoryIndexResponse_ModelIndex) int {
-		return cmp.Or(cmp.Compare(a.Name, b.Name), compareVersions(a.Version, b.Version))
+		return cmp.Or(cmp.Compare(a.Name, b.Name), inference.CompareVersions(a.Version, b.Version))
 	})
 	return answer, nil
 }
@@ -86,10 +85,4 @@ func (s *Service) everyEndpoint(ctx context.Context, ask func(ctx context.Contex
 		return first
 	}
 	return fault.New(fault.NoEndpoint, "no upstream has an endpoint that answers; try again shortly")
-}
-
-func compareVersions(a, b string) int {
-	x, _ := strconv.ParseInt(a, 10, 64)
-	y, _ := strconv.ParseInt(b, 10, 64)
-	return cmp.Compare(x, y)
 }

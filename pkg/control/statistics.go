@@ -112,7 +112,7 @@ func (s *summary) answer() *tritonpb.ModelStatisticsResponse {
 		answer.ModelStats = append(answer.ModelStats, m)
 	}
 	slices.SortFunc(answer.ModelStats, func(a, b *tritonpb.ModelStatistics) int {
-		return cmp.Or(cmp.Compare(a.Name, b.Name), compareVersions(a.Version, b.Version))
+		return cmp.Or(cmp.Compare(a.Name, b.Name), inference.CompareVersions(a.Version, b.Version))
 	})
 	return answer
 }
