@@ -52,7 +52,7 @@ func (r *round) run(ctx context.Context) error {
 		e := &r.entries[i]
 		e.outcome = e.account.take(e.limit, e.cost, r.now, r.stage.alone, r.peers)
 		if e.fetch {
-			r.stage.fetch(e.account)
+			r.stage.fetch(e.account) //nolint:contextcheck // a lease is for the calls to come, and outlives this one
 		}
 		if e.verdict == ask {
 			r.prepare(e)
