@@ -203,6 +203,9 @@ func TestEveryWayInWorksOverEveryProtocol(t *testing.T) {
 			if !good && (code != http.StatusUnauthorized || !strings.Contains(body, w.want) || !strings.Contains(body, "AUTH_")) {
 				t.Errorf("HTTP: got %d %s", code, body)
 			}
+			if !good && header.Get("WWW-Authenticate") != "Bearer" {
+				t.Errorf("HTTP: no word of what to send: %v", header)
+			}
 			if header.Get("X-Request-Id") == "" {
 				t.Error("HTTP: no request id")
 			}

@@ -68,6 +68,9 @@ func (x *exchange) fail(err error) {
 	if wait := f.Retry(); wait > 0 {
 		x.w.Header().Set("Retry-After", seconds(wait))
 	}
+	if f.HTTP() == http.StatusUnauthorized {
+		x.w.Header().Set("WWW-Authenticate", "Bearer") // HTTP wants it there
+	}
 	if f.Quota != nil {
 		tellQuota(x.w.Header(), f.Quota)
 	}
