@@ -35,6 +35,7 @@ type conn struct {
 	cc      *grpc.ClientConn
 	open    atomic.Int32
 	retired atomic.Bool
+	ended   chan struct{} // closed when a retired conn is closed
 }
 
 // closed is what open becomes when a retired conn is closed; far enough below zero that late
@@ -78,7 +79,7 @@ func dial(o *Options, address string) (*conn, error) {
 		return nil, err
 	}
 	cc.Connect()
-	return &conn{cc: cc}, nil
+	return &conn{cc: cc, ended: make(chan struct{})}, nil
 }
 
 // acquire takes a place for one stream, if fewer than limit are taken.
@@ -105,5 +106,6 @@ func (c *conn) retire() {
 func (c *conn) closeIfUnused() {
 	if c.open.CompareAndSwap(0, closed) {
 		_ = c.cc.Close()
+		close(c.ended)
 	}
 }

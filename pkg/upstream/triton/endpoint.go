@@ -17,6 +17,7 @@ import (
 type endpoint struct {
 	up       *Upstream
 	name     string
+	hash     uint64 // of name
 	opts     Options
 	inflight atomic.Int64
 
@@ -31,7 +32,7 @@ func newEndpoint(up *Upstream, name string, o Options) (*endpoint, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := &endpoint{up: up, name: name, opts: o}
+	e := &endpoint{up: up, name: name, hash: hashOf(name), opts: o}
 	e.gone, e.leave = context.WithCancel(context.Background())
 	e.conns.Store(&[]*conn{first})
 	return e, nil

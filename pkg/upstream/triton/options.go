@@ -80,7 +80,7 @@ type Health interface {
 	Kick(model, version string)
 	// Refresh has the repository index read again at once.
 	Refresh()
-	// Close stops watching and waits for what is under way.
+	// Close stops watching and waits for what is under way. It may be called again.
 	Close()
 }
 

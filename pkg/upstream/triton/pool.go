@@ -23,6 +23,7 @@ type pool struct {
 	declared atomic.Bool  // the configuration names it; it is probed without traffic too
 	used     atomic.Int64 // when it was last asked for an endpoint, unix seconds
 	info     infoCache
+	homes    homes // of sequences
 
 	gen    atomic.Uint64 // counts what may have changed the choice
 	choice atomic.Pointer[choice]
@@ -52,10 +53,18 @@ var (
 func (s *seat) Name() string { return s.ep.name }
 
 // Pick takes the less busy one of two endpoints drawn at random from those that are ready, or, when none is, from those
-// of which nothing is known. It costs the same however many endpoints and pools there are, and takes no lock.
+// of which nothing is known. It costs the same however many endpoints and pools there are, and takes no lock. A step of a
+// sequence goes to the sequence's home, or nowhere.
 func (p *pool) Pick(c *inference.Call, not []inference.Endpoint) (inference.Endpoint, error) {
 	p.touch(c.Start)
 	ch := p.current()
+	if c.Head.Sequence.ID != "" {
+		s, err := p.pickHome(c, ch, not)
+		if err != nil {
+			return nil, err
+		}
+		return s, nil
+	}
 	if len(not) > 0 {
 		s, err := ch.any(not)
 		if err != nil {
@@ -96,9 +105,7 @@ func lessBusy(seats []*seat) *seat {
 // any draws an endpoint that is not in not. It looks at every endpoint, which a second attempt may well cost.
 func (ch *choice) any(not []inference.Endpoint) (*seat, error) {
 	for _, seats := range [][]*seat{ch.ready, ch.maybe} {
-		left := slices.DeleteFunc(slices.Clone(seats), func(s *seat) bool {
-			return slices.ContainsFunc(not, func(e inference.Endpoint) bool { return e.Name() == s.ep.name })
-		})
+		left := slices.DeleteFunc(slices.Clone(seats), func(s *seat) bool { return isOneOf(s, not) })
 		if len(left) > 0 {
 			return lessBusy(left), nil
 		}

@@ -209,13 +209,5 @@ func (m *message) lost(err error, limit time.Duration) error {
 		return nil // the error that it sent was its last answer
 	}
 	f := *fault.Of(err) // a copy: all calls of the link get the same
-	switch f.Kind {
-	case fault.EndpointLost, fault.UpstreamUnavailable, fault.Draining:
-		if m.c.Head.Sequence.ID != "" {
-			f.Kind = fault.SequenceLost
-			f.Msg = "the model server that held the sequence is gone, and the state of the sequence with it; start the sequence anew"
-		}
-	default:
-	}
 	return &f
 }

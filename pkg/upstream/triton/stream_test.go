@@ -505,7 +505,7 @@ func TestABrokenStreamFailsEachOfItsCallsAndTheNextOpensAnother(t *testing.T) {
 	}}
 	u := one(t, s)
 	c := newClient(t, u)
-	for _, test := range []struct {
+	for i, test := range []struct {
 		with error
 		kind fault.Kind
 		seq  fault.Kind
@@ -515,7 +515,7 @@ func TestABrokenStreamFailsEachOfItsCallsAndTheNextOpensAnother(t *testing.T) {
 		{status.Error(codes.Internal, "Unable to parse request"), fault.InvalidArgument, fault.InvalidArgument},
 	} {
 		sequence := c.message()
-		sequence.Head.Sequence.ID = "77"
+		sequence.Head.Sequence.ID = fmt.Sprint(77 + i)
 		calls := []<-chan error{run(t.Context(), c.message()), run(t.Context(), c.predict(1)), run(t.Context(), sequence)}
 		for range calls {
 			receive(t, arrived, "request")

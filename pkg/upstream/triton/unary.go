@@ -37,6 +37,9 @@ func (s *seat) Infer(ctx context.Context, c *inference.Call) error {
 	if err != nil {
 		s.learnFrom(err)
 	}
+	if c.Head.Sequence.ID != "" {
+		err = s.left(c, err)
+	}
 	return err
 }
 

@@ -51,11 +51,14 @@ type Upstream struct {
 	opts    Options
 	stop    context.CancelFunc // of the resolver
 	retired []*endpoint
+	leaving chan struct{} // not nil once Retire has been called; closed when everything has ended
 	shut    bool
 
-	life  context.Context // ends with Close
-	end   context.CancelFunc
-	tasks sync.WaitGroup // all goroutines; see run
+	life    context.Context // ends with Close
+	end     context.CancelFunc
+	closing sync.Once
+	tasks   sync.WaitGroup // all goroutines but one; see run
+	retire  sync.WaitGroup // that one is Retire's, which ends the others
 }
 
 type poolKey struct{ model, version string }
@@ -95,6 +98,7 @@ func (u *Upstream) Name() string { return u.name }
 // Update takes over new options. Endpoints that stay keep their connections and calls, unless the options of connections
 // have changed; those that go finish the calls they have. The name, Health, and the logger stay.
 func (u *Upstream) Update(o Options) error {
+	o.Logger = u.log
 	o, err := o.complete()
 	if err != nil {
 		return err
@@ -103,7 +107,7 @@ func (u *Upstream) Update(o Options) error {
 		return fmt.Errorf("upstream %s cannot become %s; it is another one", u.name, o.Name)
 	}
 	u.mu.Lock()
-	if u.shut {
+	if u.shut || u.leaving != nil {
 		u.mu.Unlock()
 		return fmt.Errorf("upstream %s has been closed", u.name)
 	}
@@ -204,29 +208,11 @@ func (u *Upstream) trimLoop() {
 		for _, e := range u.list() {
 			e.trim()
 		}
+		u.forgetSequences()
 		u.mu.Lock()
 		u.retired = slices.DeleteFunc(u.retired, func(e *endpoint) bool { return e.empty() })
 		u.mu.Unlock()
 	}
-}
-
-// Close ends everything: probes, streams and connections, calls under way included.
-func (u *Upstream) Close() {
-	u.mu.Lock()
-	if u.shut {
-		u.mu.Unlock()
-		return
-	}
-	u.shut = true
-	u.end()
-	all := append(slices.Clone(*u.endpoints.Load()), u.retired...)
-	u.retired = nil
-	u.mu.Unlock()
-	u.health.Close()
-	for _, e := range all {
-		e.shut()
-	}
-	u.tasks.Wait()
 }
 
 // list gives the endpoints; nobody may change it.

@@ -1,0 +1,279 @@
+package triton
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/model-gateway/model-gateway/pkg/fault"
+	"github.com/model-gateway/model-gateway/pkg/inference"
+	"github.com/model-gateway/model-gateway/pkg/upstream/triton/tritontest"
+	"github.com/model-gateway/model-gateway/proto/triton"
+)
+
+// counters is so many servers, in unary calls and on streams alike.
+func counters(addresses ...string) tritontest.Network {
+	servers := tritontest.Network{}
+	for _, a := range addresses {
+		servers[a] = &tritontest.Server{Stream: serve(func(s *tritontest.Stream, r *tritonpb.ModelInferRequest) error {
+			return s.Send(tritontest.Answer(r, true, 1))
+		})}
+	}
+	return servers
+}
+
+// step is the i-th of so many steps of a sequence.
+func step(c *inference.Call, id string, i, of int) *inference.Call {
+	c.Head.Sequence = inference.Sequence{ID: id, Start: i == 0, End: i == of-1}
+	return c
+}
+
+// where runs a call and says which endpoint had it.
+func where(t testing.TB, c *inference.Call) string {
+	t.Helper()
+	e, err := c.Target.Pool.Pick(c, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := e.Infer(t.Context(), c); err != nil {
+		t.Fatal(err)
+	}
+	c.Turn.Pass()
+	c.Free()
+	return e.Name()
+}
+
+func TestAllStepsOfASequenceMeetOneEndpoint(t *testing.T) {
+	for _, streamed := range []bool{false, true} {
+		t.Run(fmt.Sprintf("stream=%t", streamed), func(t *testing.T) {
+			servers := counters("a:1", "b:1")
+			u := upstream(t, servers)
+			c := newClient(t, u)
+			homes := map[string]bool{}
+			for _, id := range []string{"77", "s-77", "1", "2", "3", "4", "5", "6", "7", "8", "9", "10"} {
+				var had []string
+				for i := range 10 {
+					call := kserve(t, u, request("risk"))
+					if streamed {
+						call = c.message()
+					}
+					had = append(had, where(t, step(call, id, i, 10)))
+				}
+				if had = slices.Compact(had); len(had) != 1 {
+					t.Errorf("sequence %s was at %v", id, had)
+				}
+				homes[had[0]] = true
+			}
+			if len(homes) != 2 {
+				t.Errorf("all sequences are at %v", homes)
+			}
+			if n := servers["a:1"].Streams.Load() + servers["b:1"].Streams.Load(); streamed && n != 2 {
+				t.Errorf("%d upstream streams", n)
+			}
+			if n := len(u.pool("fraud", "3").homes.byKey); n != 0 {
+				t.Errorf("%d homes of sequences that have ended", n)
+			}
+		})
+	}
+}
+
+func TestSequencesOfTwoCallersOrModelsAreTwo(t *testing.T) {
+	c := func(model, caller, id string) sequenceKey {
+		call := &inference.Call{Head: inference.Head{Model: model, Sequence: inference.Sequence{ID: id}}}
+		if caller != "" {
+			call.Caller = &inference.Caller{Name: caller}
+		}
+		return sequenceOf(call)
+	}
+	all := []sequenceKey{
+		c("m", "", "1"), c("m", "ann", "1"), c("n", "ann", "1"), c("m", "ann", "2"), c("m", "an", "n1"), c("ma", "nn", "1"), c("m1", "", ""),
+	}
+	slices.SortFunc(all, func(a, b sequenceKey) int { return slices.Compare(a[:], b[:]) })
+	if len(slices.Compact(all)) != 7 {
+		t.Error("different sequences have one key")
+	}
+}
+
+// ready is what a Health knows when these endpoints serve.
+func ready(addresses ...string) map[string]inference.Readiness {
+	states := map[string]inference.Readiness{}
+	for _, a := range []string{"a:1", "b:1", "c:1"} {
+		states[a] = inference.NotReady
+		if slices.Contains(addresses, a) {
+			states[a] = inference.Ready
+		}
+	}
+	return states
+}
+
+func TestAnEndpointThatJoinsMovesNoSequenceThatRuns(t *testing.T) {
+	k := &known{states: ready("a:1", "b:1")}
+	u := upstream(t, counters("a:1", "b:1", "c:1"), func(o *Options) { o.Health = k })
+	homes := map[string]string{}
+	for i := range 100 {
+		id := fmt.Sprint(i)
+		homes[id] = where(t, step(kserve(t, u, request("risk")), id, 0, 10))
+	}
+	k.set("fraud", ready("a:1", "b:1", "c:1"))
+	elsewhere := 0
+	for id, home := range homes {
+		for i := 1; i < 10; i++ {
+			if at := where(t, step(kserve(t, u, request("risk")), id, i, 10)); at != home {
+				t.Fatalf("sequence %s has gone from %s to %s", id, home, at)
+			}
+		}
+		switch at := where(t, step(kserve(t, u, request("risk")), id, 0, 10)); at {
+		case home:
+		case "c:1":
+			elsewhere++
+		default:
+			t.Errorf("a new endpoint moved a sequence from %s to %s", home, at)
+		}
+	}
+	if elsewhere < 15 || elsewhere > 55 {
+		t.Errorf("%d of 100 new sequences go to the new one of three endpoints", elsewhere)
+	}
+}
+
+func TestASequenceWhoseHomeIsGoneIsLostUntilItStartsAnew(t *testing.T) {
+	k := &known{states: ready("a:1", "b:1")}
+	servers := counters("a:1", "b:1")
+	u := upstream(t, servers, func(o *Options) { o.Health = k })
+	next := func(i int) *inference.Call { return step(kserve(t, u, request("risk")), "77", i, 10) }
+	home := where(t, next(0))
+	other := map[string]string{"a:1": "b:1", "b:1": "a:1"}[home]
+
+	k.set("fraud", ready(other))
+	f := wantKind(t, infer(t.Context(), next(1)), fault.SequenceLost)
+	if f.Msg != "the model server that held the sequence is gone, and the state of the sequence with it; start the sequence anew" {
+		t.Errorf("got %q", f.Msg)
+	}
+	k.set("fraud", ready("a:1", "b:1"))
+	wantKind(t, infer(t.Context(), next(2)), fault.SequenceLost) // a step is missing, whatever is there now
+	k.set("fraud", ready(other))
+	if at := where(t, next(0)); at != other {
+		t.Errorf("it started at %s", at)
+	}
+	k.set("fraud", ready("a:1", "b:1"))
+	if at := where(t, next(1)); at != other {
+		t.Errorf("it went on at %s", at)
+	}
+
+	// The next one finds out by the call itself.
+	servers[other].Stop()
+	wantKind(t, infer(t.Context(), next(2)), fault.SequenceLost)
+	c := newClient(t, u)
+	call := step(c.message(), "77", 3, 10)
+	wantKind(t, receive(t, run(t.Context(), call), "end"), fault.SequenceLost)
+	if n := servers[home].Calls.Load(); n != 1 {
+		t.Errorf("%d calls at the other endpoint", n)
+	}
+}
+
+func TestASequenceThatCouldNotStartIsNotCalledLost(t *testing.T) {
+	k := &known{states: ready("a:1")}
+	servers := counters("a:1")
+	u := upstream(t, servers, func(o *Options) { o.Health = k })
+	servers["a:1"].Stop()
+	err := infer(t.Context(), step(kserve(t, u, request("risk")), "77", 0, 10))
+	if kind := fault.Of(err).Kind; kind != fault.UpstreamUnavailable && kind != fault.EndpointLost {
+		t.Errorf("got %v", err)
+	}
+	if n := len(u.pool("fraud", "3").homes.byKey); n != 0 {
+		t.Errorf("%d homes", n)
+	}
+	k.set("fraud", ready())
+	wantKind(t, infer(t.Context(), step(kserve(t, u, request("risk")), "77", 0, 10)), fault.NoEndpoint)
+}
+
+func TestAStepOfASequenceIsNotTriedElsewhere(t *testing.T) {
+	u := upstream(t, counters("a:1", "b:1"))
+	pool := u.Pool("fraud", "3")
+	for i := range 3 {
+		c := step(&inference.Call{Start: time.Now()}, "77", i, 10)
+		first, err := pool.Pick(c, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = pool.Pick(c, []inference.Endpoint{first})
+		wantKind(t, err, fault.NoEndpoint)
+		if again, err := pool.Pick(c, nil); err != nil || again.Name() != first.Name() {
+			t.Errorf("%v, %v", again, err)
+		}
+	}
+}
+
+func TestASequenceThatStartsAgainTakesItsOwnPlace(t *testing.T) {
+	k := &known{states: ready("a:1")}
+	u := upstream(t, counters("a:1", "b:1", "c:1"), func(o *Options) { o.Health = k })
+	pool := u.pool("fraud", "3")
+	for i := range 20 {
+		id := fmt.Sprint(i)
+		where(t, step(kserve(t, u, request("risk")), id, 0, 10))
+	}
+	k.set("fraud", ready("a:1", "b:1", "c:1"))
+	for i := range 20 {
+		id := fmt.Sprint(i)
+		where(t, step(kserve(t, u, request("risk")), id, 0, 10))
+		where(t, step(kserve(t, u, request("risk")), id, 9, 10)) // the end of the first, which was slower
+		if at := where(t, step(kserve(t, u, request("risk")), id, 1, 10)); at != "a:1" {
+			t.Errorf("sequence %s has gone to %s", id, at)
+		}
+		where(t, step(kserve(t, u, request("risk")), id, 9, 10))
+	}
+	if n := len(pool.homes.byKey); n != 0 {
+		t.Errorf("%d homes", n)
+	}
+}
+
+func TestHomesAreForgottenWhenIdleAndNeverTooMany(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		u, err := New(Options{Name: "triton", Dial: tritontest.Network{}.Dial, Endpoints: []string{"a:1", "b:1"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer u.Close()
+		p := u.pool("fraud", "3")
+		pick := func(id string) string {
+			e, err := p.Pick(step(&inference.Call{Start: time.Now()}, id, 1, 10), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return e.Name()
+		}
+		for i := range maxSequences + 10 {
+			pick(fmt.Sprint(i))
+		}
+		if n := len(p.homes.byKey); n != maxSequences {
+			t.Errorf("%d homes", n)
+		}
+		over := fmt.Sprint(maxSequences + 5)
+		if pick(over) != pick(over) {
+			t.Error("a sequence that is not remembered has no home")
+		}
+		after := func(d time.Duration) { time.Sleep(d) } //nolint:forbidigo // the bubble's clock
+		after(sequenceIdle - time.Second)
+		pick("5")
+		after(2 * time.Second)
+		pick("6")
+		if n := len(p.homes.byKey); n != 2 {
+			t.Errorf("%d homes after a minute", n)
+		}
+		after(sequenceIdle + trimEvery + time.Second)
+		if n := len(p.homes.byKey); n != 0 || p.homes.order.Len() != 0 {
+			t.Errorf("%d homes that nobody asks for", n)
+		}
+	})
+}
+
+func TestHomesAreTheSameInEveryReplica(t *testing.T) {
+	u, v := upstream(t, counters("a:1", "b:1", "c:1")), upstream(t, counters("c:1", "b:1", "a:1"))
+	for i := range 50 {
+		id := fmt.Sprint(i)
+		if x, y := where(t, step(kserve(t, u, request("risk")), id, 0, 10)), where(t, step(kserve(t, v, request("risk")), id, 1, 10)); x != y {
+			t.Errorf("sequence %s is at %s and %s", id, x, y)
+		}
+	}
+}
