@@ -3,6 +3,7 @@ package health
 import (
 	"container/heap"
 	"context"
+	"errors"
 	"sync/atomic"
 	"time"
 
@@ -149,7 +150,7 @@ func (e *endpoint) lived(live bool, err error) time.Duration {
 	if good {
 		e.good, e.bad = e.good+1, 0
 		if e.live == inference.Unknown || (e.live == inference.NotReady && e.good >= o.UpAfter) {
-			e.setLive(inference.Ready)
+			e.setLive(inference.Ready, nil)
 		}
 		if e.live == inference.NotReady {
 			return o.Confirm
@@ -158,7 +159,10 @@ func (e *endpoint) lived(live bool, err error) time.Duration {
 	}
 	e.good, e.bad = 0, e.bad+1
 	if refused || e.bad >= o.DownAfter {
-		e.setLive(inference.NotReady)
+		if err == nil {
+			err = errNotLive
+		}
+		e.setLive(inference.NotReady, err)
 	}
 	if err != nil && fault.Of(err).Kind == fault.EndpointLost && e.bad < o.DownAfter {
 		return 0 // the connection broke under the question: a new one tells
@@ -166,14 +170,23 @@ func (e *endpoint) lived(live bool, err error) time.Duration {
 	return o.Every
 }
 
-// setLive notes that the endpoint went out or came back. When it goes out, all that was known of its models is void:
+var errNotLive = errors.New("it says that it is not live")
+
+// setLive notes that the endpoint went out, and why, or came back. When it goes out, all that was known of its models is void:
 // what comes back may be a new process that is still loading them.
-func (e *endpoint) setLive(live inference.Readiness) {
+func (e *endpoint) setLive(live inference.Readiness, why error) {
 	if e.live == live {
 		return
 	}
-	e.p.opts.Logger.Info("endpoint", "endpoint", e.name, "state", live.String())
 	before := e.live
+	switch {
+	case live == inference.NotReady:
+		e.p.opts.Logger.Warn("endpoint out", "endpoint", e.name, "error", cause(why))
+	case before == inference.NotReady:
+		e.p.opts.Logger.Info("endpoint back", "endpoint", e.name)
+	default:
+		e.p.opts.Logger.Info("endpoint answers", "endpoint", e.name)
+	}
 	e.live = live
 	e.p.allChanged = true
 	switch {
@@ -192,6 +205,15 @@ func (e *endpoint) setLive(live inference.Readiness) {
 		wake(e.newDue)
 	}
 	e.p.signal()
+}
+
+// cause is the most that is known of err: a fault keeps for the log what the client is not shown.
+func cause(err error) error {
+	var f *fault.Fault
+	if errors.As(err, &f) && f.Cause != nil {
+		return f.Cause
+	}
+	return err
 }
 
 // sleep waits for d, or less when woken; false when ctx has ended.

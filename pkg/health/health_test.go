@@ -1,10 +1,14 @@
 package health
 
 import (
+	"bytes"
 	"context"
+	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -522,6 +526,40 @@ func TestClosingStopsEverything(t *testing.T) {
 		r.Kick("fraud", "1")
 		if r.Up("b") {
 			t.Error("a closed prober watches")
+		}
+	})
+}
+
+func TestAnEndpointThatGoesOutIsToldWithTheCauseAndOnceWhenItIsBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var text bytes.Buffer
+		s := &server{}
+		p := New(Options{Logger: slog.New(slog.NewTextHandler(&text, nil))})
+		p.Begin(func(func(model, version string) bool) {}, func(string) {})
+		p.SetEndpoints(conns(map[string]*server{"a": s}))
+		after(3 * time.Second)
+		s.set(func() {
+			s.err = fault.Wrap(fault.UpstreamUnavailable, errors.New("dial tcp: no route to host"), "cannot be reached")
+		})
+		after(time.Minute)
+		s.set(func() { s.err = nil })
+		after(time.Minute)
+		s.set(func() { s.silent = true })
+		after(time.Minute)
+		p.Close()
+		var got []string
+		for line := range strings.Lines(text.String()) {
+			_, line, _ = strings.Cut(strings.TrimSpace(line), "level=")
+			got = append(got, line)
+		}
+		want := []string{
+			`INFO msg="endpoint answers" endpoint=a`,
+			`WARN msg="endpoint out" endpoint=a error="dial tcp: no route to host"`,
+			`INFO msg="endpoint back" endpoint=a`,
+			`WARN msg="endpoint out" endpoint=a error="context deadline exceeded"`,
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("got %q, want %q", got, want)
 		}
 	})
 }

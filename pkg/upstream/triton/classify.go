@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -74,6 +75,19 @@ var lost = []string{
 
 // unreached are its texts on a connection that could not be made.
 var unreached = []string{"error while dialing", "last connection error", "connection error", "handshake failed", "server preface"}
+
+// unsendable are its texts on metadata that it refuses to send. The upstream has not been asked then, and must not be
+// blamed, although the code is INTERNAL.
+var unsendable = []rule{
+	{start: "header key ", has: "contains value with non-printable ASCII characters"},
+	{start: "header key ", has: "contains illegal characters not in"},
+	{start: "there is an empty key in the header"},
+	{start: "header list size to send violates the maximum size"},
+}
+
+func isUnsendable(text string) bool {
+	return slices.ContainsFunc(unsendable, func(r rule) bool { return r.matches(text) })
+}
 
 // Classify turns an error of a unary RPC, or of a stream as a whole, into a fault. ctx is the call's: when it has
 // ended, the fault says so and blames whom its cause blames. nil stays nil and faults stay as they are.
@@ -159,6 +173,12 @@ func fromStatus(st *status.Status, err error) *fault.Fault {
 		if isLost(text) {
 			return connectionFault(text, err)
 		}
+		if isUnsendable(st.Message()) {
+			return &fault.Fault{
+				Kind: fault.InvalidArgument, Cause: err,
+				Msg: "the metadata of the call cannot be sent to the model server: " + presentable(st.Message()) + "; leave it out, or put bytes under a key that ends in -bin",
+			}
+		}
 		f.Kind = kindOf(text, mistakes, fault.UpstreamFailed)
 		f.Msg = presentable(f.Msg)
 	default:
@@ -168,7 +188,10 @@ func fromStatus(st *status.Status, err error) *fault.Fault {
 	return refused(f)
 }
 
-// inBand reads the error text of an answer in a stream, where the upstream gives no code.
+// inBand reads the error text of an answer in a stream, where the upstream gives no code. What the server itself finds
+// wrong with a request is known by its text. A model's own words are anybody's guess: what a Python model raises with
+// the code INVALID_ARG is the caller's mistake in a unary call, where the code comes along, and in a stream it is a
+// failure of the model, as every other error of a model is.
 func inBand(text string) *fault.Fault {
 	f := &fault.Fault{Msg: text, Upstream: true, Cause: errors.New(text)}
 	bare := withoutID(text)

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/model-gateway/model-gateway/pkg/fault"
+	"github.com/model-gateway/model-gateway/pkg/inference"
 )
 
 const traceback = "Failed to process the request(s) for model 'boom_0_0', message: ValueError: bad row in /opt/models/boom/1/model.py at 7\n\nAt:\n  /opt/models/boom/1/model.py(12): execute\n"
@@ -171,4 +172,35 @@ func FuzzTextsOfServers(f *testing.F) {
 			}
 		}
 	})
+}
+
+func TestMetadataThatCannotBeSentIsTheCallersMistakeAndNotTheUpstreams(t *testing.T) {
+	s := counters("a:1")["a:1"]
+	u := one(t, s)
+	for _, md := range []map[string][]string{
+		{"x-note": {"caf\xc3\xa9"}}, {"x-note": {"line\nline"}}, {"x note": {"a"}}, {"": {"a"}},
+	} {
+		unary, message, prediction := kserve(t, u, request("risk")), newClient(t, u).message(), newClient(t, u).predict(1)
+		for _, c := range []*inference.Call{unary, message, prediction} {
+			c.Outgoing = md
+			f := wantKind(t, receive(t, run(t.Context(), c), "end"), fault.InvalidArgument)
+			if f.Upstream || f.Kind.Row().Breaker || !strings.Contains(f.Msg, "cannot be sent") || !strings.Contains(f.Msg, "-bin") {
+				t.Errorf("got %+v", f)
+			}
+			c.Free()
+		}
+	}
+	if n := s.Calls.Load() + s.Streams.Load(); n != 0 {
+		t.Errorf("the server had %d calls", n)
+	}
+}
+
+func TestAModelsOwnInvalidArgumentHasNoCodeInAStream(t *testing.T) {
+	const own = "N must be 0 to 100000, not -3"
+	if f := fault.Of(Classify(t.Context(), status.Error(codes.InvalidArgument, own))); f.Kind != fault.InvalidArgument {
+		t.Errorf("unary: %v", f)
+	}
+	if f := inBand(own); f.Kind != fault.UpstreamFailed {
+		t.Errorf("in a stream: %v", f)
+	}
 }

@@ -1,9 +1,11 @@
 package triton
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 	"sync"
@@ -310,7 +312,7 @@ func TestANameIsResolvedAgainAndAgainAndWhenAConnectionFails(t *testing.T) {
 			}
 			looks = append(looks, time.Since(begin))
 			return answer, fail
-		})
+		}, slog.New(slog.DiscardHandler))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -344,6 +346,46 @@ func TestANameIsResolvedAgainAndAgainAndWhenAConnectionFails(t *testing.T) {
 		}
 		if len(sets) != 2 || !slices.Equal(sets[0], []string{"10.0.0.1:8001", "10.0.0.2:8001"}) || !slices.Equal(sets[1], []string{"[::1]:8001"}) {
 			t.Errorf("found %q", sets)
+		}
+	})
+}
+
+func TestANameThatCannotBeLookedUpIsToldOnceAMinuteAndOnceWhenItIsBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var text bytes.Buffer
+		answers := func(n int) ([]string, error) { // a look every ten seconds
+			switch {
+			case n < 10:
+				return nil, errors.New("server misbehaving")
+			case n < 20:
+				return nil, nil
+			}
+			return []string{"10.0.0.1"}, nil
+		}
+		n := 0
+		r, err := resolverFor([]string{"dns:///triton:8001"}, func(context.Context, string) ([]string, error) {
+			n++
+			return answers(n - 1)
+		}, slog.New(slog.NewTextHandler(&text, nil)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+		defer cancel()
+		r.Watch(ctx, make(chan struct{}), func([]string) {})
+		var got []string
+		for line := range strings.Lines(text.String()) {
+			_, line, _ = strings.Cut(line, "level=")
+			level, line, _ := strings.Cut(line, " ")
+			_, cause, _ := strings.Cut(strings.TrimSpace(line), "error=")
+			if !strings.Contains(line, "endpoints=dns:///triton:8001") {
+				t.Errorf("got %q", line)
+			}
+			got = append(got, level+" "+cause)
+		}
+		want := []string{`WARN "server misbehaving"`, `WARN "server misbehaving"`, `WARN "the name has no address"`, `WARN "the name has no address"`, "INFO "}
+		if !slices.Equal(got, want) {
+			t.Errorf("got %q, want %q", got, want)
 		}
 	})
 }

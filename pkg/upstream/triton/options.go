@@ -108,7 +108,7 @@ func (o Options) complete() (Options, error) {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
 	if o.Resolver == nil {
-		r, err := resolverFor(o.Endpoints, o.Lookup)
+		r, err := resolverFor(o.Endpoints, o.Lookup, o.Logger.With("upstream", o.Name))
 		if err != nil {
 			return o, fmt.Errorf("upstream %s: %w", o.Name, err)
 		}

@@ -2,7 +2,9 @@ package triton
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"slices"
 	"strings"
@@ -24,10 +26,11 @@ const (
 	dnsEvery    = 10 * time.Second
 	dnsSoonest  = time.Second     // between two looks, however many connections fail
 	dnsTimeout  = 3 * time.Second // of one look
+	dnsWarn     = time.Minute     // between two warnings while it fails
 	maxHostName = 253
 )
 
-func resolverFor(endpoints []string, lookup func(context.Context, string) ([]string, error)) (Resolver, error) {
+func resolverFor(endpoints []string, lookup func(context.Context, string) ([]string, error), log *slog.Logger) (Resolver, error) {
 	if len(endpoints) == 0 {
 		return nil, fmt.Errorf("no endpoints; give host:port, several of them, or dns:///host:port")
 	}
@@ -45,7 +48,7 @@ func resolverFor(endpoints []string, lookup func(context.Context, string) ([]str
 		if lookup == nil {
 			lookup = net.DefaultResolver.LookupHost
 		}
-		return &dns{host: host, port: port, lookup: lookup}, nil
+		return &dns{host: host, port: port, lookup: lookup, log: log}, nil
 	}
 	for _, e := range endpoints {
 		if _, _, err := splitAddress(e); err != nil {
@@ -91,14 +94,21 @@ func (s static) String() string { return strings.Join(s, ", ") }
 type dns struct {
 	host, port string
 	lookup     func(ctx context.Context, host string) ([]string, error)
+	log        *slog.Logger
 }
 
 func (d *dns) String() string { return dnsScheme + net.JoinHostPort(d.host, d.port) }
 
 func (d *dns) Watch(ctx context.Context, again <-chan struct{}, set func([]string)) {
 	var last []string
+	var out outage
 	for ctx.Err() == nil {
-		if found := d.look(ctx); len(found) > 0 && !slices.Equal(found, last) {
+		found, err := d.look(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		out.tell(d, err)
+		if err == nil && !slices.Equal(found, last) {
 			last = found
 			set(found)
 		}
@@ -119,17 +129,42 @@ func (d *dns) Watch(ctx context.Context, again <-chan struct{}, set func([]strin
 	}
 }
 
-// look gives the addresses, or nothing when they cannot be had now.
-func (d *dns) look(ctx context.Context) []string {
+// outage is a time in which a name cannot be looked up.
+type outage struct{ since, told time.Time }
+
+// tell logs how looking d up went: a failure at once and then every dnsWarn, and the end of failing.
+func (o *outage) tell(d *dns, err error) {
+	now := time.Now()
+	switch {
+	case err == nil && !o.since.IsZero():
+		d.log.Info("the endpoints' name can be looked up again", "endpoints", d.String(), "out_for", now.Sub(o.since))
+		*o = outage{}
+	case err == nil:
+	case o.since.IsZero():
+		o.since = now
+		fallthrough
+	case now.Sub(o.told) >= dnsWarn:
+		o.told = now
+		d.log.Warn("the endpoints' name cannot be looked up; the addresses known before stay in use", "endpoints", d.String(), "since", o.since, "error", err)
+	}
+}
+
+var errNoAddress = errors.New("the name has no address")
+
+// look gives the addresses, at least one, or says why they cannot be had now.
+func (d *dns) look(ctx context.Context) ([]string, error) {
 	ctx, cancel := context.WithTimeout(ctx, dnsTimeout)
 	defer cancel()
 	hosts, err := d.lookup(ctx, d.host)
 	if err != nil {
-		return nil
+		return nil, err
+	}
+	if len(hosts) == 0 {
+		return nil, errNoAddress
 	}
 	addresses := make([]string, 0, len(hosts))
 	for _, h := range hosts {
 		addresses = append(addresses, net.JoinHostPort(h, d.port))
 	}
-	return normal(addresses)
+	return normal(addresses), nil
 }
