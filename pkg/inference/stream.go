@@ -15,40 +15,106 @@ type Stream struct {
 	Context context.Context
 
 	mu     sync.Mutex
-	kept   map[any]io.Closer
+	kept   map[any]*kept
+	lines  map[any]Turn
 	closed bool
+}
+
+// kept is what is open under one key, or being opened.
+type kept struct {
+	done chan struct{} // closed when it has been opened, or could not be
+	what io.Closer
+	err  error
 }
 
 // Keep returns what is kept under key, opening it first where there is none or where stale says that the
 // kept one is of no more use. An upstream keeps its stream to one endpoint here, so that all messages for it travel together.
+//
+// While one key is being opened, others are not held up. Who asks for the same key meanwhile gets what comes of it,
+// its error too, which may be about the end of the call that opened.
 func (s *Stream) Keep(key any, stale func(io.Closer) bool, open func() (io.Closer, error)) (io.Closer, error) {
+	for {
+		s.mu.Lock()
+		if s.closed {
+			s.mu.Unlock()
+			return nil, context.Canceled
+		}
+		k := s.kept[key]
+		if k == nil {
+			k = &kept{done: make(chan struct{})}
+			if s.kept == nil {
+				s.kept = make(map[any]*kept)
+			}
+			s.kept[key] = k
+			s.mu.Unlock()
+			return s.open(key, k, open)
+		}
+		s.mu.Unlock()
+		<-k.done
+		if k.err != nil || !stale(k.what) {
+			return k.what, k.err
+		}
+		s.forget(key, k)
+	}
+}
+
+// open opens k, which is in its place already. Where the stream has been closed meanwhile, it is closed again.
+func (s *Stream) open(key any, k *kept, open func() (io.Closer, error)) (io.Closer, error) {
+	opened := false
+	defer func() { // also when open panics
+		if !opened {
+			k.err = context.Canceled
+			s.forget(key, k)
+		}
+		close(k.done)
+	}()
+	what, err := open()
+	if err != nil {
+		s.forget(key, k)
+	}
+	k.what, k.err, opened = what, err, true
+	s.mu.Lock()
+	closed := s.closed
+	s.mu.Unlock()
+	if closed && err == nil {
+		_ = what.Close()
+		k.what, k.err = nil, context.Canceled
+	}
+	return k.what, k.err
+}
+
+func (s *Stream) forget(key any, k *kept) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.closed {
-		return nil, context.Canceled
+	if s.kept[key] == k {
+		delete(s.kept, key)
 	}
-	if k, ok := s.kept[key]; ok && !stale(k) {
-		return k, nil
+}
+
+// Line takes the next place in the line before what is kept under key. Messages that leave their Turn for a place in
+// such a line stay in order among themselves, and those for elsewhere need not wait for them.
+func (s *Stream) Line(key any) Turn {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.lines == nil {
+		s.lines = make(map[any]Turn)
 	}
-	k, err := open()
-	if err != nil {
-		return nil, err
-	}
-	if s.kept == nil {
-		s.kept = make(map[any]io.Closer)
-	}
-	s.kept[key] = k
-	return k, nil
+	place := s.lines[key].Next()
+	s.lines[key] = place
+	return place
 }
 
 // Close closes all that is kept. The front calls it once the last message has been answered.
 func (s *Stream) Close() {
 	s.mu.Lock()
-	kept := s.kept
+	all := s.kept
 	s.kept, s.closed = nil, true
 	s.mu.Unlock()
-	for _, k := range kept {
-		_ = k.Close()
+	for _, k := range all {
+		<-k.done
+		if k.what != nil {
+			_ = k.what.Close()
+		}
 	}
 }
 

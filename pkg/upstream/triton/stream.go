@@ -35,6 +35,18 @@ func (s *seat) inferInStream(ctx context.Context, c *inference.Call) error {
 	if err := c.Turn.Wait(ctx); err != nil {
 		return fault.Of(err)
 	}
+	// From here on order matters only among the messages for this endpoint: one that has to be connected to, or takes
+	// nothing, must not hold up messages for others.
+	line := c.Stream.Line(linkKey{s.pool, s.ep})
+	defer line.Pass()
+	// Its answers must not mix with those of the next message, which carries no id to tell them apart.
+	alone := c.Protocol == inference.PredictStream && m.ends
+	if !alone {
+		c.Turn.Done()
+	}
+	if err := line.Wait(ctx); err != nil {
+		return fault.Of(err)
+	}
 	r, err := s.enter(ctx, c)
 	if err != nil {
 		return err
@@ -44,11 +56,9 @@ func (s *seat) inferInStream(ctx context.Context, c *inference.Call) error {
 	if err := r.link.send(ctx, c); err != nil {
 		return err
 	}
-	if c.Protocol == inference.PredictStream && m.ends {
-		// Its answers must not mix with those of the next message, which carries no id to tell them apart.
+	line.Done()
+	if alone {
 		defer c.Turn.Done()
-	} else {
-		c.Turn.Done()
 	}
 	return m.answer(ctx, r)
 }
@@ -95,7 +105,8 @@ func (s *seat) begin(ctx context.Context, c *inference.Call) (*message, error) {
 	return m, nil
 }
 
-// enter takes a place on the client stream's link to the endpoint, opening one where there is none that works.
+// enter takes a place on the client stream's link to the endpoint, opening one where there is none that works. The line
+// lets one call of a stream in at a time, so no call gets the error of another one's opening.
 func (s *seat) enter(ctx context.Context, c *inference.Call) (*reply, error) {
 	broken := func(k io.Closer) bool { return k.(*link).isBroken() }
 	for range 2 {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"runtime"
 	"strings"
 	"sync"
@@ -839,5 +840,44 @@ func TestMessagesToSeveralModelsTravelOnStreamsOfTheirOwn(t *testing.T) {
 	}
 	if s.Streams.Load() != 3 {
 		t.Errorf("%d streams", s.Streams.Load())
+	}
+}
+
+func TestAnUpstreamThatTakesNoConnectionHoldsUpNoOtherModelOfTheStream(t *testing.T) {
+	hole := make(chan struct{})
+	void, err := New(Options{Name: "void", Endpoints: []string{"void:1"}, Dial: func(ctx context.Context, _ string) (net.Conn, error) {
+		select {
+		case <-hole:
+		case <-ctx.Done():
+		}
+		return nil, errors.New("connection refused")
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer void.Close()
+	u := upstream(t, counters("a:1"), func(o *Options) { o.Endpoints = []string{"a:1"} })
+	c := newClient(t, u)
+	// The model describes nothing, so that the message gets as far as opening a stream.
+	target := &inference.Target{Model: "gone", Version: "1", Pool: void.Pool("gone", "1")}
+	void.pool("gone", "1").info.known.Store(&Info{until: time.Now().Add(time.Hour)})
+	stuck, behind := c.message(), c.message()
+	stuck.Target, behind.Target = target, target
+	calls := []<-chan error{run(t.Context(), stuck), run(t.Context(), behind)}
+	for range 3 {
+		if err := receive(t, run(t.Context(), c.message()), "a message to another model"); err != nil {
+			t.Error(err)
+		}
+	}
+	for _, done := range calls {
+		select {
+		case err := <-done:
+			t.Errorf("the black hole answered %v", err)
+		default:
+		}
+	}
+	close(hole)
+	for _, done := range calls {
+		wantKind(t, receive(t, done, "end"), fault.UpstreamUnavailable)
 	}
 }

@@ -20,8 +20,9 @@ import (
 // frame again, and for another target the fields of that target are put behind it. A Predict request becomes a
 // ModelInferRequest by the tensors of the first target, so further targets must take the same tensors.
 //
-// For a message of a stream the turn is given on once the message has been sent. An attempt that fails before that
-// leaves the turn with the caller, who may try elsewhere and ends it (Turn.Pass) when the call is over.
+// For a message of a stream the turn is given on once the message has its place in the line for the endpoint, or, for a
+// decoupled model's PredictStream, once it has been answered. An attempt that fails before that leaves the turn with the
+// caller, who may try elsewhere and ends it (Turn.Pass) when the call is over.
 func (s *seat) Infer(ctx context.Context, c *inference.Call) error {
 	s.ep.inflight.Add(1)
 	defer s.ep.inflight.Add(-1)
