@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"log/slog"
 	"net"
 	"path/filepath"
@@ -85,8 +86,7 @@ func shake(t *testing.T, server, client *tls.Config) (srv, cli tls.ConnectionSta
 	}()
 	if err := c.HandshakeContext(t.Context()); err != nil {
 		_ = b.Close()
-		<-served
-		return srv, cli, err
+		return srv, cli, errors.Join(err, <-served)
 	}
 	// In TLS 1.3 a client learns only by reading that its certificate was refused.
 	if err := <-served; err != nil {
@@ -306,8 +306,7 @@ func TestAClientFollowsItsFilesAndChecksTheServersName(t *testing.T) {
 		conn, info, err := c.ClientHandshake(context.Background(), "10.0.0.7:8001", b)
 		if err != nil {
 			_ = b.Close()
-			<-done
-			return nil, err
+			return nil, errors.Join(err, <-done)
 		}
 		defer conn.Close()
 		if info.AuthType() != "tls" {

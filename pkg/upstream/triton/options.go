@@ -120,6 +120,7 @@ func (o Options) complete() (Options, error) {
 // serverName is what TLS expects of the addresses that a name was resolved to: that name, as certificates have names
 // and seldom addresses. "" leaves it to the credentials, or to the endpoint's own name.
 func (o Options) serverName() string {
+	//nolint:staticcheck // nothing else tells whether the credentials have a name of their own, with which grpc-go takes no other
 	if o.Credentials == nil || o.Credentials.Info().ServerName != "" || len(o.Endpoints) == 0 {
 		return ""
 	}
