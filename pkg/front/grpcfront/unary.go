@@ -79,7 +79,7 @@ type metadataKey struct{}
 func (f *Front) tap(ctx context.Context, info *tap.Info) (context.Context, error) {
 	if size := sizeOf(info.Header); size > maxHeaderBytes {
 		c := f.newCall(ctx, inference.KServe)
-		c.Method = info.FullMethodName
+		c.Method, c.Incoming = info.FullMethodName, info.Header
 		return nil, toStatus(f.opts.Pipeline.Refuse(ctx, c, fault.New(fault.TooLarge, "the metadata has %d bytes; at most %d are taken, send less of it", size, maxHeaderBytes)))
 	}
 	return context.WithValue(ctx, metadataKey{}, info.Header), nil
