@@ -45,6 +45,13 @@ func where(t testing.TB, c *inference.Call) string {
 	return e.Name()
 }
 
+// remembered is how many homes a pool knows.
+func remembered(p *pool) int {
+	p.homes.mu.Lock()
+	defer p.homes.mu.Unlock()
+	return max(len(p.homes.byKey), p.homes.order.Len())
+}
+
 func TestAllStepsOfASequenceMeetOneEndpoint(t *testing.T) {
 	for _, streamed := range []bool{false, true} {
 		t.Run(fmt.Sprintf("stream=%t", streamed), func(t *testing.T) {
@@ -72,7 +79,7 @@ func TestAllStepsOfASequenceMeetOneEndpoint(t *testing.T) {
 			if n := servers["a:1"].Streams.Load() + servers["b:1"].Streams.Load(); streamed && n != 2 {
 				t.Errorf("%d upstream streams", n)
 			}
-			if n := len(u.pool("fraud", "3").homes.byKey); n != 0 {
+			if n := remembered(u.pool("fraud", "3")); n != 0 {
 				t.Errorf("%d homes of sequences that have ended", n)
 			}
 		})
@@ -181,7 +188,7 @@ func TestASequenceThatCouldNotStartIsNotCalledLost(t *testing.T) {
 	if kind := fault.Of(err).Kind; kind != fault.UpstreamUnavailable && kind != fault.EndpointLost {
 		t.Errorf("got %v", err)
 	}
-	if n := len(u.pool("fraud", "3").homes.byKey); n != 0 {
+	if n := remembered(u.pool("fraud", "3")); n != 0 {
 		t.Errorf("%d homes", n)
 	}
 	k.set("fraud", ready())
@@ -223,7 +230,7 @@ func TestASequenceThatStartsAgainTakesItsOwnPlace(t *testing.T) {
 		}
 		where(t, step(kserve(t, u, request("risk")), id, 9, 10))
 	}
-	if n := len(pool.homes.byKey); n != 0 {
+	if n := remembered(pool); n != 0 {
 		t.Errorf("%d homes", n)
 	}
 }
@@ -246,7 +253,7 @@ func TestHomesAreForgottenWhenIdleAndNeverTooMany(t *testing.T) {
 		for i := range maxSequences + 10 {
 			pick(fmt.Sprint(i))
 		}
-		if n := len(p.homes.byKey); n != maxSequences {
+		if n := remembered(p); n != maxSequences {
 			t.Errorf("%d homes", n)
 		}
 		over := fmt.Sprint(maxSequences + 5)
@@ -258,11 +265,11 @@ func TestHomesAreForgottenWhenIdleAndNeverTooMany(t *testing.T) {
 		pick("5")
 		after(2 * time.Second)
 		pick("6")
-		if n := len(p.homes.byKey); n != 2 {
+		if n := remembered(p); n != 2 {
 			t.Errorf("%d homes after a minute", n)
 		}
 		after(sequenceIdle + trimEvery + time.Second)
-		if n := len(p.homes.byKey); n != 0 || p.homes.order.Len() != 0 {
+		if n := remembered(p); n != 0 {
 			t.Errorf("%d homes that nobody asks for", n)
 		}
 	})
