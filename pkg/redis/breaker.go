@@ -30,6 +30,7 @@ const (
 // breaker knows whether one part of the slots can be served. While it is open no call asks; probes in the background do.
 type breaker struct {
 	client *Client
+	batch  batcher
 	cb     *gobreaker.CircuitBreaker[struct{}]
 	down   atomic.Bool
 	mu     sync.Mutex
@@ -37,7 +38,7 @@ type breaker struct {
 }
 
 func newBreaker(c *Client) *breaker {
-	b := &breaker{client: c}
+	b := &breaker{client: c, batch: batcher{rdb: c.rdb, budget: c.options.Timeout}}
 	b.cb = gobreaker.NewCircuitBreaker[struct{}](gobreaker.Settings{
 		MaxRequests: 1,
 		Interval:    tripWindow, BucketPeriod: tripWindow / 5,
@@ -72,7 +73,7 @@ func (b *breaker) changed(_ string, from, to gobreaker.State) {
 }
 
 // try runs ask within budget and tells the breaker how it went.
-func (b *breaker) try(ctx context.Context, name string, budget time.Duration, ask func(context.Context) error) error {
+func (b *breaker) try(ctx context.Context, name string, budget time.Duration, ask func(context.Context, *batcher) error) error {
 	if err := ctx.Err(); err != nil {
 		return callersError{err}
 	}
@@ -84,7 +85,7 @@ func (b *breaker) try(ctx context.Context, name string, budget time.Duration, as
 			within, cancel = context.WithDeadline(ctx, begun.Add(budget))
 			defer cancel()
 		}
-		err := ask(within)
+		err := ask(within, &b.batch)
 		if err == nil {
 			return struct{}{}, nil
 		}

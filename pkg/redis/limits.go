@@ -94,8 +94,8 @@ func (l *Limits) held(ctx context.Context, op string, draws []limit.Draw) error 
 	}
 	args = append(args, op, rates)
 
-	return l.client.ask(ctx, op, draws[0].Key, func(ctx context.Context) error {
-		cmd, err := l.client.eval(ctx, &l.draw, args)
+	return l.client.ask(ctx, op, draws[0].Key, func(ctx context.Context, b *batcher) error {
+		cmd, err := l.client.eval(ctx, b, &l.draw, args)
 		if err != nil {
 			return err
 		}

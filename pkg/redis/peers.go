@@ -83,8 +83,8 @@ func (p *Peers) beat(ctx context.Context, goodbye bool) (int, error) {
 	}
 	counts := strconv.FormatInt((p.every * missedBeats).Milliseconds(), 10)
 	n := 0
-	err := p.client.ask(ctx, OpHeartbeat, name, func(ctx context.Context) error {
-		cmd, err := p.client.eval(ctx, &p.script, []any{nil, nil, 1, p.client.Key(name), p.id, counts, leaves})
+	err := p.client.ask(ctx, OpHeartbeat, name, func(ctx context.Context, b *batcher) error {
+		cmd, err := p.client.eval(ctx, b, &p.script, []any{nil, nil, 1, p.client.Key(name), p.id, counts, leaves})
 		if err != nil {
 			return err
 		}

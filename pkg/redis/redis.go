@@ -110,7 +110,7 @@ func (c *Client) warm(ctx context.Context) {
 func (c *Client) probe(ctx context.Context, b *breaker, name string) error {
 	probe := c.Key("probe:{" + limit.Tag(c.Key(name)) + "}")
 	begun := time.Now()
-	err := b.try(ctx, name, c.options.Timeout, func(ctx context.Context) error {
+	err := b.try(ctx, name, c.options.Timeout, func(ctx context.Context, _ *batcher) error {
 		return c.rdb.Set(ctx, probe, 1, time.Minute).Err()
 	})
 	c.observer.RedisCall(OpProbe, outcome(err), time.Since(begun))
@@ -131,7 +131,7 @@ func wait(ctx context.Context, d time.Duration) bool {
 
 // ask asks Redis something about the key that name stands for: one command or script, within the budget, unless Redis
 // is known to be down. op is what metrics call it. The error is that of ctx when it ended.
-func (c *Client) ask(ctx context.Context, op, name string, what func(context.Context) error) error {
+func (c *Client) ask(ctx context.Context, op, name string, what func(context.Context, *batcher) error) error {
 	b, err := c.asked(op, name)
 	if err != nil {
 		return err
@@ -163,20 +163,20 @@ func (c *Client) asked(op, name string) (*breaker, error) {
 type script struct{ text, hash string }
 
 // eval runs s; args begins with two places for the command and the script, and goes on as EVAL wants it. On a cluster
-// the first key says where.
-func (c *Client) eval(ctx context.Context, s *script, args []any) (*goredis.Cmd, error) {
+// the first key says where. b is what ask gave.
+func (c *Client) eval(ctx context.Context, b *batcher, s *script, args []any) (*goredis.Cmd, error) {
 	const firstKey = 3
 	args[0], args[1] = "evalsha", s.hash
 	cmd := goredis.NewCmd(ctx, args...)
 	cmd.SetFirstKeyPos(firstKey)
-	err := c.rdb.Process(ctx, cmd)
+	err := b.process(ctx, cmd)
 	if err == nil || !strings.HasPrefix(err.Error(), "NOSCRIPT") {
 		return cmd, err
 	}
 	args[0], args[1] = "eval", s.text
 	cmd = goredis.NewCmd(ctx, args...)
 	cmd.SetFirstKeyPos(firstKey)
-	return cmd, c.rdb.Process(ctx, cmd)
+	return cmd, b.process(ctx, cmd)
 }
 
 // callersError is the error of a context that ended before Redis answered: nobody's failure.

@@ -31,8 +31,8 @@ type Server struct {
 	exited chan struct{}
 }
 
-// patience is how long anything may take on a busy machine.
-const patience = 30 * time.Second
+// patience is how long anything may take on a busy machine: sentinels that were starved do nothing for 30 s.
+const patience = 90 * time.Second
 
 // Binary finds a redis-server: where REDIS_SERVER says, where rig/redis.sh installs it, or on the path.
 func Binary(t testing.TB) string {
