@@ -30,8 +30,8 @@ type kept struct {
 // Keep returns what is kept under key, opening it first where there is none or where stale says that the
 // kept one is of no more use. An upstream keeps its stream to one endpoint here, so that all messages for it travel together.
 //
-// While one key is being opened, others are not held up. Who asks for the same key meanwhile gets what comes of it,
-// its error too, which may be about the end of the call that opened.
+// While one key is being opened, others are not held up. Who asks for the same key meanwhile waits for it, and opens it
+// itself when that fails: the reason may be the end of the call that was opening.
 func (s *Stream) Keep(key any, stale func(io.Closer) bool, open func() (io.Closer, error)) (io.Closer, error) {
 	for {
 		s.mu.Lock()
@@ -51,8 +51,8 @@ func (s *Stream) Keep(key any, stale func(io.Closer) bool, open func() (io.Close
 		}
 		s.mu.Unlock()
 		<-k.done
-		if k.err != nil || !stale(k.what) {
-			return k.what, k.err
+		if k.err == nil && !stale(k.what) {
+			return k.what, nil
 		}
 		s.forget(key, k)
 	}

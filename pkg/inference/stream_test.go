@@ -86,6 +86,34 @@ func TestWhatIsStaleOrCouldNotBeOpenedIsOpenedAnew(t *testing.T) {
 	}
 }
 
+func TestWhoWaitsForWhatCannotBeOpenedOpensItItself(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &Stream{Context: t.Context()}
+		answer, good, got := make(chan struct{}), &thing{}, make(chan error, 1)
+		go func() {
+			_, err := s.Keep(1, fresh, func() (io.Closer, error) {
+				<-answer
+				return nil, context.DeadlineExceeded
+			})
+			got <- err
+		}()
+		synctest.Wait()
+		go func() {
+			k, err := s.Keep(1, fresh, func() (io.Closer, error) { return good, nil })
+			if k != good {
+				t.Errorf("got %v", k)
+			}
+			got <- err
+		}()
+		synctest.Wait()
+		close(answer)
+		if first, second := <-got, <-got; errors.Join(first, second) == nil || first != nil && second != nil {
+			t.Errorf("got %v and %v", first, second)
+		}
+		s.Close()
+	})
+}
+
 func TestWhatIsOpenedWhileTheStreamClosesIsClosedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &Stream{Context: t.Context()}

@@ -105,8 +105,7 @@ func (s *seat) begin(ctx context.Context, c *inference.Call) (*message, error) {
 	return m, nil
 }
 
-// enter takes a place on the client stream's link to the endpoint, opening one where there is none that works. The line
-// lets one call of a stream in at a time, so no call gets the error of another one's opening.
+// enter takes a place on the client stream's link to the endpoint, opening one where there is none that works.
 func (s *seat) enter(ctx context.Context, c *inference.Call) (*reply, error) {
 	broken := func(k io.Closer) bool { return k.(*link).isBroken() }
 	for range 2 {
