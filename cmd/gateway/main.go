@@ -4,6 +4,8 @@
 //	gateway sandbox [--tour]   serve in front of an embedded model server, to try things out
 //	gateway check FILE         say everything that is wrong with a configuration
 //	gateway explain --model M  say what a running gateway would do with a call, and why
+//	gateway explain --model M  say what a running gateway would do with a call, and why
+//	gateway key new            make a key for a caller
 //	gateway version
 package main
 

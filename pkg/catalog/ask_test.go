@@ -92,7 +92,7 @@ func TestReadinessGoesByWhatIsKnownAndAsksNobody(t *testing.T) {
 			t.Error("ready while nothing is known")
 		}
 		a.know("fraud", "1")
-		time.Sleep(2 * refreshEvery)
+		time.Sleep(2 * refreshEvery) //nolint:forbidigo // the bubble's clock
 		if !c.Snapshot().Ready(serves) {
 			t.Error("not ready with a version that is")
 		}
@@ -142,7 +142,7 @@ func TestAThousandUnknownVersionsReachTheUpstreamAtMostTenTimesASecond(t *testin
 			}
 			before := a.asked.Load()
 			for i := range 1000 { // in one second
-				time.Sleep(time.Millisecond)
+				time.Sleep(time.Millisecond) //nolint:forbidigo // the bubble's clock
 				_, err := m.Pin(t.Context(), fmt.Sprint(1000+i))
 				if kind := kindOf(err); kind != fault.ModelNotFound && (tt.known != nil || kind != fault.ModelNotReady) {
 					t.Fatalf("%s: %v", name, err)

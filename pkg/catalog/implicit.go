@@ -125,8 +125,9 @@ func (m *implicit) unserved(err error) error {
 		return fault.Wrap(fault.ModelNotReady, err, "upstream %q has no model %q (route %q); correct models[].model or load it", m.source.Name(), m.model, m.asked)
 	case fault.ModelNotReady:
 		return fault.Wrap(fault.ModelNotReady, err, "upstream %q has model %q (route %q) and cannot serve it now; load it, or look at its state in the repository index", m.source.Name(), m.model, m.asked)
+	default:
+		return err
 	}
-	return err
 }
 
 func (m *implicit) refresh(now time.Time) {

@@ -49,7 +49,7 @@ func TestAReloadMovesNoUnpinnedCallToAnotherVersion(t *testing.T) {
 		before := chosen(t, c, "risk")
 		a.know("fraud", "1", "2")
 		for range 3 {
-			time.Sleep(time.Second) // less in all than a newer version takes to settle
+			time.Sleep(time.Second) //nolint:forbidigo // the bubble's clock: less in all than a newer version takes to settle
 			next := unversioned("fraud")
 			next.Models[0].Timeouts.Max = time.Minute
 			reload(t, c, next, a)
@@ -60,7 +60,7 @@ func TestAReloadMovesNoUnpinnedCallToAnotherVersion(t *testing.T) {
 		if m := c.Declared("risk"); m.Timeouts.Max != time.Minute {
 			t.Errorf("the new timeout is not in force: %v", m.Timeouts)
 		}
-		time.Sleep(settle)
+		time.Sleep(settle) //nolint:forbidigo // the bubble's clock
 		if now := chosen(t, c, "risk"); now.Version != "2" {
 			t.Errorf("version 2 has settled, and calls go to %s", now.Version)
 		}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"sync"
+	"sync/atomic"
 
 	"github.com/google/uuid"
 
@@ -26,6 +27,7 @@ type protection struct {
 	door    *door.Stage
 	limit   *limit.Stage
 
+	replicas atomic.Int64  // that share the rates, as the configuration says
 	redis    *redis.Client // nil: buckets are in memory
 	redisTLS *tlsfiles.Client
 	end      context.CancelFunc
@@ -36,7 +38,8 @@ type protection struct {
 // connection to Redis is made.
 func newProtection(cfg *config.Config, metrics *telemetry.Metrics, o Options, password func() string) (*protection, error) {
 	p := &protection{callers: callers.New(callers.Options{Log: o.Log}), end: func() {}}
-	stage := limit.Options{Metrics: metrics, Peers: func() int { return cfg.Replicas }}
+	p.replicas.Store(int64(cfg.Replicas))
+	stage := limit.Options{Metrics: metrics, Peers: func() int { return int(p.replicas.Load()) }}
 	if cfg.Redis == nil {
 		stage.Store, stage.Alone = limit.NewMemory(limit.MemoryOptions{}), true
 	} else if err := p.openRedis(cfg, metrics, o, password, &stage); err != nil {
@@ -95,6 +98,7 @@ func (p *protection) use(cfg *config.Config) error {
 	p.access.Use(access.New(cfg.Access.HideForbidden, rules, required))
 	p.door.Trust(cfg.Trusted)
 	p.limit.SetSpanning(cfg.Limits)
+	p.replicas.Store(int64(cfg.Replicas))
 	return nil
 }
 

@@ -93,6 +93,9 @@ func (u *upstream) update(declared config.Upstream, cfg *config.Config, o Option
 		}
 	}
 	if err := u.Update(upstreamOptions(declared, cfg.Listen.MaxMessage, creds, o)); err != nil {
+		if creds != nil && creds != u.tls.Load() {
+			creds.Close()
+		}
 		return err
 	}
 	if old := u.tls.Swap(creds); old != nil && old != creds {

@@ -17,8 +17,10 @@ var redisBuckets = []float64{.0001, .00025, .0005, .001, .0025, .005, .01, .02, 
 
 func newRedisMetrics() *redisMetrics {
 	return &redisMetrics{
-		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: RedisDuration, Buckets: redisBuckets,
-			Help: "Duration of calls to Redis, by what they were for and how they ended; skipped ones were not sent, since Redis is known to be down."},
+		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: RedisDuration, Buckets: redisBuckets,
+			Help: "Duration of calls to Redis, by what they were for and how they ended; skipped ones were not sent, since Redis is known to be down.",
+		},
 			[]string{LabelOp, LabelOutcome}),
 		up: prometheus.NewGauge(prometheus.GaugeOpts{Name: RedisUp, Help: "1 while Redis answers, 0 while it is known not to and limits are decided without it."}),
 	}
