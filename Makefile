@@ -52,11 +52,19 @@ fmt: $(BIN)/.golangci-lint-$(GOLANGCI_LINT) ## format the Go code
 	$(BIN)/golangci-lint fmt
 
 .PHONY: unit
-unit: $(BIN)/.gotestsum-$(GOTESTSUM) ## unit tests, with the seeds of the fuzz tests, under the race detector
+unit: $(BIN)/.gotestsum-$(GOTESTSUM) redis ## unit tests, with the seeds of the fuzz tests, under the race detector
 	$(if $(RACE),,@echo "no C compiler: testing without the race detector")
 	$(BIN)/gotestsum --format pkgname-and-test-fails --format-hide-empty-pkg -- $(RACE) $(PKG)
 	$(if $(RACE),$(GO) test -run NextToNoAllocation ./pkg/gateway)
 	$(GO) test -C proto/gen ./...
+
+.PHONY: redis
+redis: ## a real Redis for the tests of limits, installed once
+	@rig/redis.sh >/dev/null
+
+.PHONY: slow
+slow: ## what takes minutes because it has to: a call that is silent for 200 s
+	rig/run.sh slow
 
 .PHONY: quick
 quick: ## unit tests of what changed, without the race detector
