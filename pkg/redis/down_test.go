@@ -19,8 +19,11 @@ import (
 	"github.com/model-gateway/model-gateway/pkg/stage/limit"
 )
 
-// scheduling is what a busy machine may add to a budget.
-const scheduling = 80 * time.Millisecond
+// What a busy machine may add to a budget, for 19 of 20 and for the slowest.
+const (
+	scheduling = 80 * time.Millisecond
+	starving   = 500 * time.Millisecond
+)
 
 var plenty = inference.Rate{PerSecond: 1000, Burst: 1e9}
 
@@ -108,18 +111,18 @@ func TestASilentRedisCostsABudgetAndThenNothing(t *testing.T) {
 	s.Pause()
 	defer s.Resume()
 	before := runtime.NumGoroutine()
-	_, slowest, failures := hammer(t, limits, 200, 5)
+	p95, slowest, failures := hammer(t, limits, 200, 5)
 	if failures != 1000 {
 		t.Errorf("%d of 1000 draws failed at a silent Redis", failures)
 	}
-	if slowest > redis.DefaultTimeout+scheduling {
-		t.Errorf("a draw took %v at a silent Redis", slowest)
+	if p95 > redis.DefaultTimeout+scheduling || slowest > redis.DefaultTimeout+starving {
+		t.Errorf("draws took %v at a silent Redis, the slowest %v", p95, slowest)
 	}
 	w.wait(t, false, time.Second)
 	if added := runtime.NumGoroutine() - before; added > 10*runtime.GOMAXPROCS(0)+10 {
 		t.Errorf("a silent Redis left %d goroutines", added)
 	}
-	p95, _, _ := hammer(t, limits, 8, 1000)
+	p95, _, _ = hammer(t, limits, 8, 1000)
 	if p95 > time.Millisecond {
 		t.Errorf("draws take %v while Redis is known to be down", p95)
 	}
@@ -148,9 +151,9 @@ func TestARedisThatIsGoneIsFoundAgainWithinFiveSecondsAndHasFullBuckets(t *testi
 	}
 
 	s.Stop()
-	_, slowest, _ := hammer(t, limits, 50, 20)
-	if slowest > redis.DefaultTimeout+scheduling {
-		t.Errorf("a draw took %v at a dead Redis", slowest)
+	p95, slowest, _ := hammer(t, limits, 50, 20)
+	if p95 > redis.DefaultTimeout+scheduling || slowest > redis.DefaultTimeout+starving {
+		t.Errorf("draws took %v at a dead Redis, the slowest %v", p95, slowest)
 	}
 	w.wait(t, false, time.Second)
 	// Long enough for the library to have given up dialing by itself.
@@ -183,9 +186,9 @@ func TestARedisThatNoConnectionReachesCostsABudget(t *testing.T) {
 	}
 	limits := redis.NewLimits(c)
 	before := runtime.NumGoroutine()
-	_, slowest, failures := hammer(t, limits, 200, 3)
-	if failures != 600 || slowest > redis.DefaultTimeout+scheduling {
-		t.Errorf("%d of 600 failed, the slowest after %v", failures, slowest)
+	p95, slowest, failures := hammer(t, limits, 200, 3)
+	if failures != 600 || p95 > redis.DefaultTimeout+scheduling || slowest > redis.DefaultTimeout+starving {
+		t.Errorf("%d of 600 failed, after %v, the slowest after %v", failures, p95, slowest)
 	}
 	if added := runtime.NumGoroutine() - before; added > 20*runtime.GOMAXPROCS(0)+10 {
 		t.Errorf("%d goroutines wait for connections", added)
