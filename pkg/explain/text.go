@@ -3,6 +3,7 @@ package explain
 import (
 	"fmt"
 	"io"
+	"math"
 	"strconv"
 	"strings"
 	"text/tabwriter"
@@ -93,7 +94,10 @@ func lasting(d Duration) string {
 	return d.String()
 }
 
-func number(v float64) string { return strconv.FormatFloat(v, 'f', -1, 64) }
+// number rounds down to hundredths: nobody wants to know more, and a bucket must not look fuller than it is.
+func number(v float64) string {
+	return strconv.FormatFloat(math.Floor(v*100)/100, 'f', -1, 64)
+}
 
 // plain keeps names that others chose from moving a terminal's cursor.
 func plain(s string) string {
