@@ -91,7 +91,7 @@ func New(o Options) *Callers {
 // those of new ones are read in the background. required: calls without a credential are refused; else nobody is
 // asked for one, and whatever is sent is ignored.
 func (c *Callers) Set(required bool, entries []Entry) error {
-	if err := check(entries); err != nil {
+	if err := Check(entries); err != nil {
 		return err
 	}
 	c.mu.Lock()
@@ -182,7 +182,8 @@ const (
 )
 
 // check says what is wrong with entries.
-func check(entries []Entry) error {
+// Check says what is wrong with entries, as Set would.
+func Check(entries []Entry) error {
 	if len(entries) > maxEntries {
 		return fmt.Errorf("%d callers; at most %d can be declared", len(entries), maxEntries)
 	}

@@ -117,7 +117,12 @@ func (c *compiler) listen(f *ListenFile) {
 		}
 		return string(a), nil
 	})
-	l.Metrics = setting(c, "listen.metrics", f.Metrics, envMetrics, MetricsBoth, func(s string) (string, error) {
+	// Names of models and upstreams are no secret on a trusted network; where callers are asked who they are, they may be.
+	metrics := MetricsBoth
+	if c.cfg.Auth == AuthRequired {
+		metrics = MetricsAdmin
+	}
+	l.Metrics = setting(c, "listen.metrics", f.Metrics, envMetrics, metrics, func(s string) (string, error) {
 		if s != MetricsAdmin && s != MetricsBoth {
 			return "", fmt.Errorf("must be %s or %s", MetricsAdmin, MetricsBoth)
 		}

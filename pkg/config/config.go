@@ -154,6 +154,9 @@ func (c *Config) Upstream(name string) (Upstream, bool) {
 	return c.Upstreams[i], true
 }
 
+// Fingerprint tells one state of a configuration from another: its text, and the texts of the files it names.
+func (c *Config) Fingerprint() string { return c.Files.fingerprint(c.Hash) }
+
 // Same reports whether o says the same: the same text, and the same texts in the files that it names. Hash alone does not
 // tell of those.
 func (c *Config) Same(o *Config) bool { return c.Hash == o.Hash && c.Files.Equal(o.Files) }

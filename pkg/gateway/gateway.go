@@ -19,6 +19,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/model-gateway/model-gateway/pkg/admin"
+	"github.com/model-gateway/model-gateway/pkg/callers"
 	"github.com/model-gateway/model-gateway/pkg/catalog"
 	"github.com/model-gateway/model-gateway/pkg/config"
 	"github.com/model-gateway/model-gateway/pkg/control"
@@ -80,6 +81,7 @@ type Gateway struct {
 
 	retiring sync.WaitGroup // upstreams that finish what they have
 	closing  chan struct{}
+	closed   sync.Once
 
 	tls      *tlsfiles.Server // of the data port; nil: plaintext
 	ready    atomic.Bool
@@ -154,8 +156,8 @@ func (g *Gateway) Reload(cfg *config.Config) error {
 	return g.use(cfg)
 }
 
-// ConfigHash is the hash of the configuration in force.
-func (g *Gateway) ConfigHash() string { return g.catalog.Snapshot().Config.Hash }
+// ConfigHash tells one state of the configuration in force from another, the files with keys and passwords included.
+func (g *Gateway) ConfigHash() string { return g.catalog.Snapshot().Config.Fingerprint() }
 
 // StateDir is where state is kept, as the configuration in force says.
 func (g *Gateway) StateDir() string { return g.catalog.Snapshot().Config.StateDir }
@@ -175,7 +177,12 @@ func (g *Gateway) use(cfg *config.Config) error {
 	undo := func() {
 		for _, u := range made {
 			u.Close()
+			u.closeTLS()
 		}
+	}
+	// What can be wrong is looked at before anything that serves is touched.
+	if err := callers.Check(callerEntries(cfg)); err != nil {
+		return err
 	}
 	for _, declared := range cfg.Upstreams {
 		u := before[declared.Name]
@@ -193,6 +200,12 @@ func (g *Gateway) use(cfg *config.Config) error {
 	if err != nil {
 		undo()
 		return err
+	}
+	for _, declared := range cfg.Upstreams {
+		if err := after[declared.Name].prepare(declared, g.opts); err != nil {
+			undo()
+			return err
+		}
 	}
 	for _, declared := range cfg.Upstreams {
 		if err := after[declared.Name].update(declared, cfg, g.opts); err != nil {
@@ -234,7 +247,7 @@ func (g *Gateway) Close() error {
 		u.Close()
 		u.closeTLS()
 	}
-	close(g.closing)
+	g.closed.Do(func() { close(g.closing) })
 	g.retiring.Wait()
 	if g.tls != nil {
 		g.tls.Close()
@@ -413,7 +426,7 @@ func (v view) Endpoints() []admin.Endpoint {
 
 func (v view) Config() ([]byte, string) {
 	cfg := v.g.catalog.Snapshot().Config
-	return cfg.Masked(), cfg.Hash
+	return cfg.Masked(), cfg.Fingerprint()
 }
 
 func (v view) Reload() error {

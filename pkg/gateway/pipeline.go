@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/model-gateway/model-gateway/pkg/inference"
+	"github.com/model-gateway/model-gateway/pkg/stage/identify"
 )
 
 // stages lists what happens to a call, outermost first; forward, which sends it, comes last of all. What is not
@@ -12,8 +13,9 @@ import (
 func (g *Gateway) stages() []inference.Stage {
 	return []inference.Stage{
 		{Name: "observe", Wrap: g.observe.Wrap, Open: g.observe.Open},                // a panic becomes a fault; sees every refusal below
+		{Name: "ids", Wrap: identify.IDs{}.Wrap, Open: identify.IDs{}.Open},          // request id and trace, so that every refusal has them
 		{Name: "door", Wrap: g.door.Wrap, Open: g.door.Open},                         // the client's address and its limit, before any credential is looked at
-		{Name: "identify", Wrap: g.identify.Wrap, Open: g.identify.Open},             // request id, trace, caller, user
+		{Name: "identify", Wrap: g.identify.Wrap, Open: g.identify.Open},             // who asks: caller and user
 		{Name: "authorize", Wrap: g.authorize.Wrap, After: []string{"identify"}},     // may this caller use this name; before anybody looks for it
 		{Name: "resolve", Wrap: g.resolve.Wrap, After: []string{"authorize"}},        // model_name → model, once for the whole call
 		{Name: "limit", Wrap: g.limit.Wrap, After: []string{"authorize", "resolve"}}, // a stranger must not drain a bucket
@@ -31,6 +33,7 @@ func (g *Gateway) stages() []inference.Stage {
 func (g *Gateway) questionStages() []inference.Stage {
 	return []inference.Stage{
 		{Name: "observe", Wrap: g.observe.Wrap},
+		{Name: "ids", Wrap: identify.IDs{}.Wrap},
 		{Name: "door", Wrap: g.door.Wrap},
 		{Name: "identify", Wrap: g.identify.Wrap},
 		{Name: "authorize", Wrap: g.authorize.Question}, // is this caller granted this kind of call
@@ -60,7 +63,9 @@ func compile(stages []inference.Stage, forward inference.Handler) (*pipeline, er
 		seen[s.Name] = true
 		if s.Open != nil {
 			p.opens = append(p.opens, inference.Stage{Name: s.Name, Wrap: s.Open})
-			p.refusals = append(p.refusals, s)
+			if !seen["door"] { // those before the first that may refuse itself
+				p.refusals = append(p.refusals, s)
+			}
 		}
 	}
 	p.do = fold(stages, forward)

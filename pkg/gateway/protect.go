@@ -57,9 +57,7 @@ func (p *protection) openRedis(cfg *config.Config, metrics *telemetry.Metrics, o
 		Addresses: r.Addresses, Master: r.Master, Prefix: r.Prefix, Timeout: r.Timeout,
 		Mode: map[string]redis.Mode{config.RedisSentinel: redis.Sentinel, config.RedisCluster: redis.Cluster}[r.Mode],
 	}
-	if r.User != "" || r.Password != "" {
-		options.Credentials = func() (string, string) { return r.User, password() }
-	}
+	options.Credentials = func() (string, string) { return r.User, password() } // a password may come with a reload
 	if r.TLS != nil {
 		client, err := tlsfiles.NewClient(clientFiles(r.TLS), tlsfiles.Options{Log: o.Log.With("redis", r.Addresses[0])})
 		if err != nil {
@@ -70,6 +68,9 @@ func (p *protection) openRedis(cfg *config.Config, metrics *telemetry.Metrics, o
 	metrics.ShowRedis()
 	client, err := redis.Open(options, metrics)
 	if err != nil {
+		if p.redisTLS != nil {
+			p.redisTLS.Close()
+		}
 		return err
 	}
 	p.redis = client

@@ -22,7 +22,8 @@ type upstream struct {
 	prober *health.Prober
 	trace  atomic.Uint32 // inject.TraceParent
 
-	tls atomic.Pointer[tlsfiles.Client] // nil: plaintext
+	tls  atomic.Pointer[tlsfiles.Client] // nil: plaintext
+	next **tlsfiles.Client               // what prepare has made for update; nil: no change
 }
 
 func newUpstream(declared config.Upstream, maxMessage int, o Options) (*upstream, error) {
@@ -83,14 +84,28 @@ func (u *upstream) closeTLS() {
 	}
 }
 
-// update takes over what cfg says of the upstream.
+// prepare reads the files of TLS where they are others than before, which is what can go wrong, for update to use.
+func (u *upstream) prepare(declared config.Upstream, o Options) error {
+	if u.next != nil && *u.next != nil {
+		(*u.next).Close() // of a reload that came to nothing
+	}
+	u.next = nil
+	if u.sameTLS(declared) {
+		return nil
+	}
+	creds, err := credentialsOf(declared, o)
+	if err != nil {
+		return err
+	}
+	u.next = &creds
+	return nil
+}
+
+// update takes over what cfg says of the upstream, after prepare.
 func (u *upstream) update(declared config.Upstream, cfg *config.Config, o Options) error {
 	creds := u.tls.Load()
-	if !u.sameTLS(declared) {
-		var err error
-		if creds, err = credentialsOf(declared, o); err != nil {
-			return err
-		}
+	if u.next != nil {
+		creds, u.next = *u.next, nil
 	}
 	if err := u.Update(upstreamOptions(declared, cfg.Listen.MaxMessage, creds, o)); err != nil {
 		if creds != nil && creds != u.tls.Load() {

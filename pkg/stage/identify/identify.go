@@ -67,9 +67,7 @@ func (s Stage) Open(next inference.Handler) inference.Handler {
 
 // identify finds out everything about a call or a stream. A call that is refused has its ids all the same, and no user.
 func (s Stage) identify(ctx context.Context, c *inference.Call) error {
-	fromHeaders(c)
-	fromMessage(c)
-	complete(&c.Identity)
+	named(c)
 	if s.Auth != nil {
 		caller, user, err := s.Auth.Authenticate(ctx, c)
 		if err != nil {
@@ -89,6 +87,37 @@ func (s Stage) identify(ctx context.Context, c *inference.Call) error {
 	}
 	userOfMessage(c)
 	return nil
+}
+
+// IDs gives calls their names, and asks nobody: it stands before the first stage that may refuse.
+type IDs struct{}
+
+// Wrap names unary calls; messages of a stream have the stream's names and their own.
+func (IDs) Wrap(next inference.Handler) inference.Handler {
+	return func(ctx context.Context, c *inference.Call) error {
+		if c.Stream == nil {
+			named(c)
+		}
+		return next(ctx, c)
+	}
+}
+
+// Open names a client stream.
+func (IDs) Open(next inference.Handler) inference.Handler {
+	return func(ctx context.Context, c *inference.Call) error {
+		named(c)
+		return next(ctx, c)
+	}
+}
+
+// named gives c its ids, once.
+func named(c *inference.Call) {
+	if c.RequestID != "" {
+		return
+	}
+	fromHeaders(c)
+	fromMessage(c)
+	complete(&c.Identity)
 }
 
 // mayNameUsers: on a trusted network everybody may.

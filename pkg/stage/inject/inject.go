@@ -40,7 +40,7 @@ func (s Stage) Wrap(next inference.Handler) inference.Handler {
 			out = make(map[string][]string, 6)
 		}
 		for name, values := range out {
-			if Dropped(name) || !sendable(name, values) {
+			if Dropped(strings.TrimSuffix(name, "-bin")) || !sendable(name, values) {
 				delete(out, name)
 			}
 		}

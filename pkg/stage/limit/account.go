@@ -226,6 +226,15 @@ func (a *account) shareLeft(part inference.Rate, now moment) float64 {
 	return min(a.share+part.PerSecond*(now-a.shareAt).Seconds(), part.Burst)
 }
 
+// settled reports whether forgetting the account would give nothing away: its share is full again and it owes nothing.
+// A limit per hour must not start anew because nobody came for five minutes.
+func (a *account) settled(now moment, peers float64) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	part := divide(a.rate, peers)
+	return a.balance >= 0 && a.shareLeft(part, now) >= part.Burst*(1-1e-9)
+}
+
 // divide gives one of so many equal parts of a bucket.
 func divide(r inference.Rate, peers float64) inference.Rate {
 	return inference.Rate{PerSecond: r.PerSecond / peers, Burst: r.Burst / peers}

@@ -85,7 +85,8 @@ func (b *book) open(n name, create func(name) *account) *account {
 	return a
 }
 
-// evict forgets the account that was unused for longest among a few taken at random.
+// evict forgets the account that was unused for longest among a few taken at random. What a bucket of this replica's own
+// still had to remember goes with it: the bound on memory comes first.
 func (b *book) evict(p *page) {
 	var at uint64
 	var old *account
@@ -104,13 +105,13 @@ func (b *book) evict(p *page) {
 	}
 }
 
-// sweep forgets the accounts of a page that have been unused since before. It gives back the page's memory once most of it is idle.
-func (b *book) sweep(i int, before moment) {
+// sweep forgets the accounts of a page that have been unused since before and have nothing to remember. It gives back the page's memory once most of it is idle.
+func (b *book) sweep(i int, before moment, settled func(*account) bool) {
 	p := &b.pages[i]
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for h, a := range p.m {
-		if moment(a.used.Load()) < before {
+		if moment(a.used.Load()) < before && settled(a) {
 			delete(p.m, h)
 			b.forget(a)
 		}

@@ -139,7 +139,7 @@ func (s *Stage) sweep() {
 		now := s.now()
 		for p := i; p < i+4; p++ {
 			s.accounts.each(p, func(a *account) { s.count(a, now) })
-			s.accounts.sweep(p, now-forgetful)
+			s.accounts.sweep(p, now-forgetful, func(a *account) bool { return a.settled(now, s.share()) })
 		}
 	}
 }

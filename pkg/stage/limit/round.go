@@ -171,8 +171,10 @@ func (s *Stage) draw(ctx context.Context, draws []Draw) (Verdict, error) {
 	err := ErrDown
 	select {
 	case s.asking <- struct{}{}:
-		v, err = s.store.Draw(limited, draws)
-		<-s.asking
+		v, err = func() (Verdict, error) {
+			defer func() { <-s.asking }()
+			return s.store.Draw(limited, draws)
+		}()
 	case <-limited.Done():
 	}
 	if err != nil && ctx.Err() == nil {
