@@ -125,7 +125,7 @@ bench-baseline: ## make the last `make bench` what later ones are compared with
 ##@ To ship it
 .PHONY: build
 build: ## the static binary, as the image has it, into .cache/gateway
-	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w -X main.version=$(VERSION)' -o $(CACHE)/gateway ./cmd/gateway
+	CGO_ENABLED=0 $(GO) build -tags grpcnotrace -trimpath -ldflags '-s -w -X main.version=$(VERSION)' -o $(CACHE)/gateway ./cmd/gateway
 
 .PHONY: size
 size: build ## how large the binary is; fails when the image would be over its limit
