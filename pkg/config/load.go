@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"path/filepath"
 	"reflect"
+	"regexp"
 	"strings"
 	"unicode/utf8"
 )
@@ -88,8 +89,9 @@ func (r *reader) all() Errors {
 	found := r.found.sorted()
 	for i := range found {
 		for _, secret := range r.secrets {
-			found[i].Excerpt = strings.ReplaceAll(found[i].Excerpt, secret, strings.Repeat("*", utf8.RuneCountInString(secret)))
+			found[i].Excerpt = strings.ReplaceAll(found[i].Excerpt, secret, stars(secret))
 		}
+		found[i].Excerpt = hidden(found[i].Excerpt)
 	}
 	if r.more > 0 {
 		found = append(found, Mistake{File: r.path, Msg: fmt.Sprintf("and %d more mistakes, shown once these are mended", r.more)})
@@ -97,11 +99,24 @@ func (r *reader) all() Errors {
 	return found
 }
 
+// credential finds what looks like one, in a text that may be no YAML and of which nothing is known.
+var credential = regexp.MustCompile(`(?i)(\b(?:bearer|basic)[ \t]+|\b(?:authorization|password|token|secret|x-api-key|triton-grpc-protocol-[a-z0-9-]*)["']?[ \t]*:[ \t]*["']?|\bmgw_)([^\s"',}\]{\[][^\s"',}\]]*(?:[ \t]+[^\s"',}\]:]+)?)`)
+
+// hidden stars out what looks like a credential: mistakes end in logs.
+func hidden(excerpt string) string {
+	return credential.ReplaceAllStringFunc(excerpt, func(found string) string {
+		parts := credential.FindStringSubmatch(found)
+		return parts[1] + stars(parts[2])
+	})
+}
+
+func stars(s string) string { return strings.Repeat("*", utf8.RuneCountInString(s)) }
+
 // file gives what the text says; nil when it is no YAML at all, or too much to read.
 func (r *reader) file(source []byte) *File {
 	body, bad := parseYAML(source)
 	if bad != nil {
-		bad.File, bad.Excerpt = r.path, excerpt(r.lines, bad.Line, bad.Col)
+		bad.File, bad.Excerpt = r.path, hidden(excerpt(r.lines, bad.Line, bad.Col))
 		r.found = Errors{*bad}
 		return nil
 	}
