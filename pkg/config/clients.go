@@ -327,6 +327,12 @@ func (c *compiler) mtls(i int, f *MTLSFile, seen *credentialsSeen) *MTLS {
 	return &MTLS{SAN: f.SAN}
 }
 
+// AccessLoosened reports whether next would grant infer and metadata of everything to all callers where old had rules, and
+// its file does not have the section at all: rules that have gone missing must not open models. A reload that does is refused.
+func AccessLoosened(old, next *Config) bool {
+	return len(old.Access.Rules) > 0 && len(next.Access.Rules) == 0 && !next.Access.Stated && next.Auth == AuthRequired
+}
+
 // AuthLoosened reports whether next would let everybody in where old asked who they are, and its file does not say
 // auth: none itself: a list of callers that has gone missing must not open the door. A reload that does is refused.
 func AuthLoosened(old, next *Config) bool {

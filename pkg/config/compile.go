@@ -72,6 +72,7 @@ func (c *compiler) compile(f *File) *Config {
 	c.models(f.Models)
 	c.passthrough(f)
 	c.cfg.Limits = c.limits("limits", f.Limits, nil)
+	c.cfg.Access.Stated = f.Access != nil
 	c.access(f.Access)
 	return &c.cfg
 }

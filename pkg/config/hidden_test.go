@@ -23,3 +23,12 @@ func TestWhatLooksLikeACredentialIsStarredOutOfABrokenLine(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 }
+
+func TestRulesThatHaveGoneMissingAreToldFromRulesThatWereTakenAway(t *testing.T) {
+	old := &Config{Auth: AuthRequired, Access: Access{Rules: make([]AccessRule, 1), Stated: true}}
+	for want, next := range map[bool]*Config{true: {Auth: AuthRequired}, false: {Auth: AuthRequired, Access: Access{Stated: true}}} {
+		if AccessLoosened(old, next) != want {
+			t.Errorf("%+v: want %v", next, want)
+		}
+	}
+}

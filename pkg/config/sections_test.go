@@ -153,7 +153,7 @@ access:
     - {callers: [sre], models: ["*"], allow: [repository, admin]}
     - {callers: [sre], allow: [trace, log, shm]}
 `)
-	want := Access{HideForbidden: true, Rules: []AccessRule{
+	want := Access{HideForbidden: true, Stated: true, Rules: []AccessRule{
 		{Callers: []string{"web"}, Models: []string{"fraud", "rank-*"}, Allow: []inference.Kind{inference.Infer, inference.Metadata}},
 		{Callers: []string{"web", "sre"}, Models: []string{"*"}, Allow: []inference.Kind{inference.Metadata}},
 		{Callers: []string{"sre"}, Models: []string{"*"}, Allow: []inference.Kind{inference.Repository, inference.Admin}},

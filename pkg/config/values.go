@@ -67,6 +67,7 @@ type MTLS struct {
 // they grant, and infer and metadata of nothing else.
 type Access struct {
 	HideForbidden bool // a model the caller may not see is not found
+	Stated        bool // the file has the section, with rules or without
 	Rules         []AccessRule
 }
 

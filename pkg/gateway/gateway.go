@@ -150,6 +150,9 @@ func (g *Gateway) Reload(cfg *config.Config) error {
 	if config.AuthLoosened(old, cfg) {
 		return errors.New("the new configuration has no callers, and would let everybody in; say auth: none if that is meant. Nothing was changed")
 	}
+	if config.AccessLoosened(old, cfg) {
+		return errors.New("the new configuration has no access rules, and would let every caller use every model; keep the section, as access: {hide_forbidden: false}, if that is meant. Nothing was changed")
+	}
 	if fields := config.NeedsRestart(old, cfg); len(fields) > 0 {
 		return fmt.Errorf("%s changed, which takes a restart; nothing was changed", strings.Join(fields, ", "))
 	}
