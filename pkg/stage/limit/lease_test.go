@@ -215,7 +215,8 @@ func TestIdleBucketsAreForgotten(t *testing.T) {
 }
 
 // Whatever the limits are and whoever asks, without refill: no bucket that enforces pays more than it holds, a call
-// that nothing refuses is refused by nothing, and a refused call costs nobody a token.
+// that nothing refuses is refused by nothing, and a refused call costs nobody a token. A bucket that spans models may, until
+// its lease has come, let through what this replica's share holds besides: docs/limits.md has that bound.
 func TestBucketsPayTogetherOrNotAtAll(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		alone := rapid.Bool().Draw(rt, "alone")
@@ -265,7 +266,11 @@ func TestBucketsPayTogetherOrNotAtAll(t *testing.T) {
 						left[key] = l.Rate.Burst
 					}
 					keys = append(keys, key)
-					want = want && (l.Mode == inference.Shadow || left[key] >= costOf(l.Cost, call))
+					beyond := 0.0
+					if l.Per.Spans() && !alone {
+						beyond = l.Rate.Burst
+					}
+					want = want && (l.Mode == inference.Shadow || left[key]+beyond >= costOf(l.Cost, call))
 				}
 				err := r.Wrap(func(context.Context, *inference.Call) error { return nil })(t.Context(), call)
 				synctest.Wait() // for leases
@@ -279,7 +284,7 @@ func TestBucketsPayTogetherOrNotAtAll(t *testing.T) {
 				}
 				if err == nil {
 					for i, l := range append(append([]*inference.Limit{}, limits...), spanning...) {
-						if cost := costOf(l.Cost, call); left[keys[i]] >= cost {
+						if cost := costOf(l.Cost, call); left[keys[i]] >= cost || l.Per.Spans() && !alone {
 							left[keys[i]] -= cost
 						}
 					}
