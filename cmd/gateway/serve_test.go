@@ -88,6 +88,20 @@ func (r *running) version(t *testing.T) string {
 	return answer.Version
 }
 
+func (r *running) metrics(t *testing.T) string {
+	t.Helper()
+	a, err := http.Get("http://" + r.data + "/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = a.Body.Close() }()
+	text, err := io.ReadAll(a.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
 func TestServeFollowsItsFileAndSignalsAndEndsCleanly(t *testing.T) {
 	models, err := sandbox.New(sandbox.Options{Models: tritonmodels.FS, Load: []string{"fraud"}})
 	if err != nil {
@@ -128,6 +142,10 @@ func TestServeFollowsItsFileAndSignalsAndEndsCleanly(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.await(t, "the configuration was read again and cannot be served; the one before stays in force")
+	r.await(t, "audit") // comes after the refusal has been counted
+	if m := r.metrics(t); !strings.Contains(m, "gateway_config_last_reload_successful 0\n") {
+		t.Error("the refusal shows in no metric")
+	}
 	if v := r.version(t); v != "2" {
 		t.Errorf("after a file with a mistake, version %s answers, want 2", v)
 	}

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
@@ -240,5 +242,33 @@ func TestWithSeveralUpstreamsControlHasToNameOne(t *testing.T) {
 		if (err == nil) != want || (err != nil && !strings.Contains(err.Error(), "a, b")) {
 			t.Errorf("x-gateway-upstream %q: %v", header, err)
 		}
+	}
+}
+
+// silent is an upstream whose endpoints take questions and never answer.
+type silent struct{ up }
+
+func (*silent) Each(ctx context.Context, _ func(context.Context, string, grpc.ClientConnInterface) error) map[string]error {
+	<-ctx.Done()
+	return map[string]error{"e0": context.Cause(ctx)}
+}
+
+func (*silent) Any(ctx context.Context, _, _ string, _ func(context.Context, string, grpc.ClientConnInterface) error) error {
+	<-ctx.Done()
+	return context.Cause(ctx)
+}
+
+func TestASilentModelServerHoldsUpAQuestionForSecondsAtMost(t *testing.T) {
+	for method, request := range map[string]proto.Message{
+		"ModelMetadata": &tritonpb.ModelMetadataRequest{Name: "risk"}, "ModelConfig": &tritonpb.ModelConfigRequest{Name: "risk"},
+		"RepositoryIndex": &tritonpb.RepositoryIndexRequest{}, "ModelStatistics": &tritonpb.ModelStatisticsRequest{Name: "risk"},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			begin := time.Now()
+			_, err := ask[proto.Message](t, view{ups: []Upstream{&silent{up{name: "a"}}}}, nil, method, request)
+			if f := fault.Of(err); f == nil || f.Kind != fault.UpstreamTimeout || time.Since(begin) != questionTimeout {
+				t.Errorf("%s: %v after %s", method, err, time.Since(begin))
+			}
+		})
 	}
 }
