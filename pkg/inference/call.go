@@ -86,6 +86,7 @@ type Call struct {
 	Model  *Model
 	Target *Target
 	Pinned bool // the caller named the version itself
+	Choice Choice
 
 	// deadline
 	Deadline time.Time // when the upstream must have answered; zero when nothing limits it

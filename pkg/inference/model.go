@@ -31,6 +31,11 @@ type Model struct {
 	Tensors *Tensors
 	// Limits that are per this model, in the file's order.
 	Limits []*Limit
+	// Split chooses the target of calls that do not pin a version: rules in the file's order. When there is none, or
+	// none has an answer, the call goes to Stable.
+	Split []Rule
+	// Mirror is where copies of calls go; nil when nowhere.
+	Mirror *Mirror
 	// SetHeaders are set on metadata toward the upstream; "{target}" in a value stands for the target's name.
 	SetHeaders map[string]string
 }
