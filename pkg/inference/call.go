@@ -88,6 +88,12 @@ type Call struct {
 	Pinned bool // the caller named the version itself
 	Choice Choice
 
+	// admit
+	Priority Priority // the call's own, never above its caller's
+
+	// fallback
+	Degraded *Degraded // set when the answer is not the target's
+
 	// deadline
 	Deadline time.Time // when the upstream must have answered; zero when nothing limits it
 

@@ -27,6 +27,13 @@ type Model struct {
 	Pin func(ctx context.Context, version string) (*Target, error)
 	// Timeouts of its calls.
 	Timeouts Timeouts
+	// What happens when targets fail or there is not room for all. The zero Breaker never opens.
+	Breaker     Breaker
+	Retry       Retry
+	Concurrency Concurrency
+	Fallback    *Fallback // nil: the error itself
+	// PassPriority hands the caller's priority to the upstream.
+	PassPriority bool
 	// Tensors of Predict as declared; nil means that the upstream's metadata tells.
 	Tensors *Tensors
 	// Limits that are per this model, in the file's order.
@@ -45,6 +52,7 @@ type Timeouts struct {
 	Max         time.Duration // of a unary call; the only cap
 	FirstAnswer time.Duration // of a message in a stream, until its first answer
 	Idle        time.Duration // of a message in a stream, between answers
+	Dynamic     *Dynamic      // shortens Max to what the target lately needs; nil: does not
 }
 
 // Target is where a call can go: one version of a model on one upstream.
