@@ -4,7 +4,7 @@
 //	gateway sandbox [--tour]   serve in front of an embedded model server, to try things out
 //	gateway check FILE         say everything that is wrong with a configuration
 //	gateway explain --model M  say what a running gateway would do with a call, and why
-//	gateway explain --model M  say what a running gateway would do with a call, and why
+//	gateway lua test DIR       try the rules that are scripts; run, split, replay, lint, push and roll them back
 //	gateway key new            make a key for a caller
 //	gateway version
 package main
@@ -54,16 +54,7 @@ func run() int {
 	}
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return exitError{exitUsage, err} })
 	root.AddCommand(serveCommand(), sandboxCommand(), checkCommand(), explainCommand(), keyCommand(), versionCommand())
-	for _, cmd := range root.Commands() {
-		if args := cmd.Args; args != nil {
-			cmd.Args = func(c *cobra.Command, given []string) error {
-				if err := args(c, given); err != nil {
-					return exitError{exitUsage, err}
-				}
-				return nil
-			}
-		}
-	}
+	misuse(root.Commands())
 	root.Args = cobra.NoArgs
 	root.RunE = func(c *cobra.Command, given []string) error { return c.Help() }
 	err := root.ExecuteContext(ctx)
@@ -78,4 +69,19 @@ func run() int {
 		return exit.code
 	}
 	return exitFailed
+}
+
+// misuse has arguments that a command does not take end with exitUsage, those of its own commands included.
+func misuse(commands []*cobra.Command) {
+	for _, cmd := range commands {
+		if args := cmd.Args; args != nil {
+			cmd.Args = func(c *cobra.Command, given []string) error {
+				if err := args(c, given); err != nil {
+					return exitError{exitUsage, err}
+				}
+				return nil
+			}
+		}
+		misuse(cmd.Commands())
+	}
 }
