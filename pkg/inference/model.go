@@ -16,12 +16,16 @@ type Model struct {
 	// Stable is the target of calls that nothing sends elsewhere. For a model without declared targets it is
 	// nil, and Choose tells instead, since its versions come and go.
 	Stable *Target
-	// Choose gives the target of an unpinned call to a model without declared targets. While nothing is known of its
+	// Choose gives the target of an unpinned call to a model without declared targets that nothing sends elsewhere. Where
+	// rules or a script split its calls that is the lowest version, else the highest. While nothing is known of its
 	// versions it asks the upstream, for as long as ctx lets it.
 	Choose func(ctx context.Context) (*Target, error)
 	// Current is what Choose would give by what is known, without asking: nil when nothing is. It is set where
 	// Choose is.
 	Current func() *Target
+	// Named gives a target by its name, by what is known, without asking: nil when there is none of that name. Of a model
+	// without declared targets, model_v<N> is one while some endpoint that is up lists version N and has it not unloaded.
+	Named func(name string) *Target
 	// Pin gives the target of a call that names its version, or a fault. It may ask an upstream about a
 	// version it has not heard of.
 	Pin func(ctx context.Context, version string) (*Target, error)
@@ -41,6 +45,9 @@ type Model struct {
 	// Split chooses the target of calls that do not pin a version: rules in the file's order. When there is none, or
 	// none has an answer, the call goes to Stable.
 	Split []Rule
+	// Scripted says that the script of the model's own name, else the one named default, splits its calls where there is
+	// one. It is set for models that have neither declared targets nor a split, and whose names scripts can have.
+	Scripted bool
 	// Mirror is where copies of calls go; nil when nowhere.
 	Mirror *Mirror
 	// SetHeaders are set on metadata toward the upstream; "{target}" in a value stands for the target's name.
