@@ -42,7 +42,7 @@ func (n names) answer(_ context.Context, c *inference.Call) error {
 }
 
 func (n names) Do(ctx context.Context, c *inference.Call) error {
-	return n.identify.Wrap(n.answer)(ctx, c)
+	return n.identify.Wrap(identify.Message{}.Wrap(n.answer))(ctx, c)
 }
 func (n names) Message(ctx context.Context, c *inference.Call) error { return n.Do(ctx, c) }
 func (n names) Open(ctx context.Context, c *inference.Call, body inference.Handler) error {

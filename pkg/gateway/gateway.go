@@ -124,7 +124,7 @@ func New(cfg *config.Config, opts Options) (*Gateway, error) {
 }
 
 func (g *Gateway) buildFronts(cfg *config.Config) {
-	questions := &questions{stages: g.questionStages(), service: &control.Service{View: view{g}, Access: &g.access, Version: g.opts.Version, Changed: g.changed}}
+	questions := &questions{stages: g.questionStages(), health: g.healthStages(), service: &control.Service{View: view{g}, Access: &g.access, Version: g.opts.Version, Changed: g.changed}}
 	metrics := g.metrics.Handler(g.log)
 	g.grpc = grpcfront.New(grpcfront.Options{Pipeline: g.pipeline, Control: questions, MaxMessage: cfg.Listen.MaxMessage, Log: g.log})
 	o := httpfront.Config{Pipeline: g.pipeline, Control: questions, Ready: g.Ready, MaxMessage: cfg.Listen.MaxMessage, Log: g.log}
@@ -324,12 +324,17 @@ func (g *Gateway) traceParent(name string) inject.TraceParent {
 // questions takes calls that are not inferences through their stages.
 type questions struct {
 	stages  []inference.Stage
+	health  []inference.Stage // of ServerLive and ServerReady
 	service *control.Service
 }
 
 // Do answers one RPC of inference.GRPCInferenceService by its short name.
 func (q *questions) Do(ctx context.Context, c *inference.Call, method string, request proto.Message) (answer proto.Message, err error) {
-	err = fold(q.stages, func(ctx context.Context, c *inference.Call) (err error) {
+	stages := q.stages
+	if method == "ServerLive" || method == "ServerReady" {
+		stages = q.health
+	}
+	err = fold(stages, func(ctx context.Context, c *inference.Call) (err error) {
 		answer, err = q.service.Do(ctx, c, method, request)
 		return err
 	})(ctx, c)

@@ -3,6 +3,7 @@ package gateway
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/model-gateway/model-gateway/pkg/inference"
 	"github.com/model-gateway/model-gateway/pkg/stage/identify"
@@ -16,7 +17,8 @@ func (g *Gateway) stages() []inference.Stage {
 		{Name: "ids", Wrap: identify.IDs{}.Wrap, Open: identify.IDs{}.Open},          // request id and trace, so that every refusal has them
 		{Name: "door", Wrap: g.door.Wrap, Open: g.door.Open},                         // the client's address and its limit, before any credential is looked at
 		{Name: "identify", Wrap: g.identify.Wrap, Open: g.identify.Open},             // who asks: caller and user
-		{Name: "authorize", Wrap: g.authorize.Wrap, After: []string{"identify"}},     // may this caller use this name; before anybody looks for it
+		{Name: "read", Wrap: identify.Message{}.Wrap, After: []string{"identify"}},   // the message, now that its sender is known
+		{Name: "authorize", Wrap: g.authorize.Wrap, After: []string{"read"}},         // may this caller use this name; before anybody looks for it
 		{Name: "resolve", Wrap: g.resolve.Wrap, After: []string{"authorize"}},        // model_name → model, once for the whole call
 		{Name: "limit", Wrap: g.limit.Wrap, After: []string{"authorize", "resolve"}}, // a stranger must not drain a bucket
 		{Name: "split", Wrap: g.split.Wrap, After: []string{"resolve"}},              // which target: pinned version, rules, stable
@@ -37,7 +39,14 @@ func (g *Gateway) questionStages() []inference.Stage {
 		{Name: "door", Wrap: g.door.Wrap},
 		{Name: "identify", Wrap: g.identify.Wrap},
 		{Name: "authorize", Wrap: g.authorize.Question}, // is this caller granted this kind of call
+		{Name: "limit", Wrap: g.limit.Question},         // the limits that span models; a question costs one
+		{Name: "read", Wrap: identify.Message{}.Wrap},
 	}
+}
+
+// healthStages lists what happens to a question whether the gateway is live or ready: no limit refuses it.
+func (g *Gateway) healthStages() []inference.Stage {
+	return slices.DeleteFunc(g.questionStages(), func(s inference.Stage) bool { return s.Name == "door" || s.Name == "limit" })
 }
 
 // pipeline is the list compiled: one handler for each way through it.

@@ -70,7 +70,9 @@ type Call struct {
 	Peer     net.Addr             // remote address; nil when unknown
 	TLS      *tls.ConnectionState // of the client's connection; nil without TLS
 	Incoming map[string][]string  // the client's metadata, lower-case keys; owned by the call
+	Source   Source               // reads the message, see Read; nil once that has been done
 	Request  Frame                // PredictionRequest or ModelInferRequest, see Protocol; owned by the call
+	Size     int                  // bytes of the message that Source has read
 	Head     Head                 // what was read from Request without decoding it
 	Stream   *Stream              // set for a message of a client stream
 	Opening  bool                 // this call stands for a stream being opened, not for a message
@@ -114,6 +116,8 @@ type Call struct {
 	Sink    func(Frame) error
 	Answer  Frame
 	Answers int
+	// AnswerType is the datatype of the output whose bytes are a PredictionResponse's output_tensor; empty when unknown.
+	AnswerType string
 	// InBand is the fault of an answer that is itself an error report (a stream's error_message):
 	// sent as it came, and yet counted as the failure it is.
 	InBand error
@@ -130,6 +134,25 @@ func (c *Call) MarkDecoupled() {
 			c.OnDecoupled()
 		}
 	}
+}
+
+// Source reads the message of a call from its client.
+type Source interface {
+	// Read fills Request, Head and Start of c. Its error is a fault.
+	Read(c *Call) error
+}
+
+// Read has the message read where that has not been done yet. It is done late, once the sender is known to be somebody
+// who may send it: a stranger must not make the gateway hold what it sends.
+func (c *Call) Read() error {
+	source := c.Source
+	if source == nil {
+		return nil
+	}
+	c.Source = nil
+	err := source.Read(c)
+	c.Size = c.Request.Len()
+	return err
 }
 
 // Identity is who asks, and under which names this request is known.

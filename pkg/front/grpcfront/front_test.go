@@ -43,6 +43,9 @@ type fake struct {
 
 func (f *fake) Do(ctx context.Context, c *inference.Call) error {
 	c.RequestID = "r-1"
+	if err := c.Read(); err != nil {
+		return f.Refuse(ctx, c, err)
+	}
 	return f.do(ctx, c)
 }
 func (f *fake) Message(ctx context.Context, c *inference.Call) error { return f.do(ctx, c) }
@@ -59,7 +62,10 @@ func (f *fake) Refuse(_ context.Context, c *inference.Call, err error) error {
 
 type fakeControl struct{ *fake }
 
-func (f fakeControl) Do(_ context.Context, _ *inference.Call, method string, request proto.Message) (proto.Message, error) {
+func (f fakeControl) Do(ctx context.Context, c *inference.Call, method string, request proto.Message) (proto.Message, error) {
+	if err := c.Read(); err != nil {
+		return nil, f.Refuse(ctx, c, err)
+	}
 	return f.control(method, request)
 }
 

@@ -1,8 +1,6 @@
 package grpcfront
 
 import (
-	"context"
-
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
 
@@ -22,8 +20,10 @@ const (
 func (f *Front) predictService() *grpc.ServiceDesc {
 	return &grpc.ServiceDesc{
 		ServiceName: predictName, HandlerType: (*any)(nil), Metadata: inferencepb.InferenceService_ServiceDesc.Metadata,
-		Methods: []grpc.MethodDesc{{MethodName: "Predict", Handler: f.unary(inference.Predict)}},
-		Streams: []grpc.StreamDesc{{StreamName: "PredictStream", ClientStreams: true, ServerStreams: true, Handler: f.stream(inference.PredictStream)}},
+		Streams: []grpc.StreamDesc{
+			method("Predict", f.unary(inference.Predict)),
+			method("PredictStream", f.stream(inference.PredictStream)),
+		},
 	}
 }
 
@@ -31,13 +31,20 @@ func (f *Front) predictService() *grpc.ServiceDesc {
 func (f *Front) kserveService() *grpc.ServiceDesc {
 	desc := &grpc.ServiceDesc{
 		ServiceName: kserveName, HandlerType: (*any)(nil), Metadata: tritonpb.GRPCInferenceService_ServiceDesc.Metadata,
-		Methods: []grpc.MethodDesc{{MethodName: "ModelInfer", Handler: f.unary(inference.KServe)}},
-		Streams: []grpc.StreamDesc{{StreamName: "ModelStreamInfer", ClientStreams: true, ServerStreams: true, Handler: f.stream(inference.KServeStream)}},
+		Streams: []grpc.StreamDesc{
+			method("ModelInfer", f.unary(inference.KServe)),
+			method("ModelStreamInfer", f.stream(inference.KServeStream)),
+		},
 	}
-	for method, what := range questions {
-		desc.Methods = append(desc.Methods, grpc.MethodDesc{MethodName: method, Handler: f.question(method, what)})
+	for name, what := range questions {
+		desc.Streams = append(desc.Streams, method(name, f.question(name, what)))
 	}
 	return desc
+}
+
+// method makes a method whose handler reads its messages itself, when it wants them.
+func method(name string, handler grpc.StreamHandler) grpc.StreamDesc {
+	return grpc.StreamDesc{StreamName: name, ClientStreams: true, ServerStreams: true, Handler: handler}
 }
 
 // question is an RPC that is not an inference: what kind of access it takes and which message asks it.
@@ -92,25 +99,39 @@ func modelOf(request proto.Message) string {
 }
 
 // question handles one of them.
-func (f *Front) question(method string, q question) grpc.MethodHandler {
-	return func(_ any, ctx context.Context, decode func(any) error, _ grpc.UnaryServerInterceptor) (any, error) {
+func (f *Front) question(method string, q question) grpc.StreamHandler {
+	return func(_ any, ss grpc.ServerStream) error {
+		ctx := ss.Context()
 		c := f.newCall(ctx, inference.KServe)
 		c.Kind, c.Method = q.kind, "/"+kserveName+"/"+method
 		request := q.request()
-		if err := decode(&c.Request); err != nil {
-			return nil, f.refuse(ctx, c, f.readFault(err))
-		}
-		err := wire.Codec{}.Unmarshal(c.Request.Buf, request)
-		c.Request.Free()
-		if err != nil {
-			return nil, f.refuse(ctx, c, fault.Wrap(fault.InvalidArgument, err, "malformed %s: %v", request.ProtoReflect().Descriptor().Name(), err))
-		}
-		c.Head.Model = modelOf(request)
+		c.Source = asking{front: f, stream: ss, request: request}
 		answer, err := f.opts.Control.Do(ctx, c, method, request)
 		sendHeader(ctx, c)
 		if err != nil {
-			return nil, toStatus(err)
+			return toStatus(err)
 		}
-		return answer, nil
+		return ss.SendMsg(answer)
 	}
+}
+
+// asking reads a question.
+type asking struct {
+	front   *Front
+	stream  grpc.ServerStream
+	request proto.Message
+}
+
+// Read implements inference.Source.
+func (a asking) Read(c *inference.Call) error {
+	if err := a.front.receive(a.stream, c); err != nil {
+		return err
+	}
+	err := wire.Codec{}.Unmarshal(c.Request.Buf, a.request)
+	c.Request.Free()
+	if err != nil {
+		return fault.Wrap(fault.InvalidArgument, err, "malformed %s: %v", a.request.ProtoReflect().Descriptor().Name(), err)
+	}
+	c.Head.Model = modelOf(a.request)
+	return nil
 }

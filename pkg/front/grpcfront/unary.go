@@ -2,6 +2,8 @@ package grpcfront
 
 import (
 	"context"
+	"errors"
+	"io"
 	"time"
 
 	"google.golang.org/grpc"
@@ -23,33 +25,53 @@ var methods = map[inference.Protocol]string{
 	inference.KServeStream:  "/" + kserveName + "/ModelStreamInfer",
 }
 
-// unary handles Predict and ModelInfer: the whole path of a call can be read here.
-func (f *Front) unary(protocol inference.Protocol) grpc.MethodHandler {
+// unary handles Predict and ModelInfer: the whole path of a call can be read here. gRPC reads the message of a unary method
+// before it calls anybody, whoever sent it, so to gRPC these are streams of one message each way, which is the same on the wire.
+func (f *Front) unary(protocol inference.Protocol) grpc.StreamHandler {
 	method := methods[protocol]
 	peek := peekOf(protocol)
-	return func(_ any, ctx context.Context, decode func(any) error, _ grpc.UnaryServerInterceptor) (any, error) {
+	return func(_ any, ss grpc.ServerStream) error {
 		growStack(1)
-		c := f.newCall(ctx, protocol)
-		c.Method = method
-		if err := decode(&c.Request); err != nil {
-			return nil, f.refuse(ctx, c, f.readFault(err))
-		}
-		c.Start = time.Now()
-		head, err := peek(c.Request)
-		c.Head = head
-		if err != nil {
-			c.Free()
-			return nil, f.refuse(ctx, c, err)
-		}
-		err = f.opts.Pipeline.Do(ctx, c)
+		ctx := ss.Context()
+		o := &oneMessage{front: f, stream: ss, peek: peek}
+		c := &o.call
+		f.begin(ctx, c, protocol)
+		c.Method, c.Source = method, o
+		err := f.opts.Pipeline.Do(ctx, c)
 		c.Request.Free()
 		sendHeader(ctx, c)
 		if err != nil {
 			c.Answer.Free()
-			return nil, toStatus(err)
+			return toStatus(err)
 		}
-		return wire.Give{Frame: &c.Answer}, nil
+		return ss.SendMsg(wire.Give{Frame: &c.Answer})
 	}
+}
+
+// oneMessage is a unary call and where its message comes from, in one allocation.
+type oneMessage struct {
+	call   inference.Call
+	front  *Front
+	stream grpc.ServerStream
+	peek   func(inference.Frame) (inference.Head, error)
+}
+
+// Read implements inference.Source.
+func (o *oneMessage) Read(c *inference.Call) (err error) {
+	if err := o.front.receive(o.stream, c); err != nil {
+		return err
+	}
+	c.Head, err = o.peek(c.Request)
+	return err
+}
+
+// receive reads the one message of a unary call.
+func (f *Front) receive(ss grpc.ServerStream, c *inference.Call) error {
+	if err := ss.RecvMsg(&c.Request); err != nil {
+		return f.readFault(err)
+	}
+	c.Start = time.Now()
+	return nil
 }
 
 func peekOf(p inference.Protocol) func(inference.Frame) (inference.Head, error) {
@@ -61,7 +83,13 @@ func peekOf(p inference.Protocol) func(inference.Frame) (inference.Head, error) 
 
 // newCall starts a call with what gRPC knows of it.
 func (f *Front) newCall(ctx context.Context, protocol inference.Protocol) *inference.Call {
-	c := &inference.Call{Protocol: protocol, Start: time.Now()}
+	c := new(inference.Call)
+	f.begin(ctx, c, protocol)
+	return c
+}
+
+func (f *Front) begin(ctx context.Context, c *inference.Call, protocol inference.Protocol) {
+	c.Protocol, c.Start = protocol, time.Now()
 	c.Incoming, _ = ctx.Value(metadataKey{}).(metadata.MD)
 	if p, ok := peer.FromContext(ctx); ok {
 		c.Peer = p.Addr
@@ -69,7 +97,6 @@ func (f *Front) newCall(ctx context.Context, protocol inference.Protocol) *infer
 			c.TLS = &info.State
 		}
 	}
-	return c
 }
 
 type metadataKey struct{}
@@ -96,16 +123,12 @@ func sizeOf(md metadata.MD) int {
 	return size
 }
 
-// refuse ends a call that could not be read.
-func (f *Front) refuse(ctx context.Context, c *inference.Call, err error) error {
-	err = f.opts.Pipeline.Refuse(ctx, c, err)
-	sendHeader(ctx, c)
-	return toStatus(err)
-}
-
 // readFault turns an error of reading a message into a fault, for metrics and logs: by now gRPC itself has
 // told the client, in its own words, which for a message over the cap name the cap.
 func (f *Front) readFault(err error) error {
+	if errors.Is(err, io.EOF) {
+		return fault.New(fault.InvalidArgument, "the call has no message; send one")
+	}
 	s, ok := status.FromError(err)
 	if !ok {
 		return fault.Wrap(fault.InvalidArgument, err, "the request could not be read")

@@ -22,13 +22,14 @@ func (x *exchange) ask(method string, request proto.Message, read func(body []by
 		return nil, x.refuse(ctx, err)
 	}
 	if read != nil {
-		body, err := x.body()
-		if err == nil {
-			err = read(body)
+		x.read = func() error {
+			body, err := x.body()
+			if err != nil {
+				return err
+			}
+			return read(body)
 		}
-		if err != nil {
-			return nil, x.refuse(ctx, err)
-		}
+		c.Source = x
 	}
 	return x.front.Control.Do(ctx, c, method, request)
 }

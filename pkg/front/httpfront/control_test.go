@@ -244,10 +244,10 @@ func TestBadQuestionsAreRefusedAndCounted(t *testing.T) {
 		{"/v2/logging", `{"log_info":null}`, "log_info"},
 		{"/v2/logging", `{"log_verbose_level":-1}`, "whole number"},
 	} {
-		p := &pipeline{}
-		wantStatus(t, send(front(Config{Pipeline: p, Control: answerWith(nil)}), "POST", c.path, c.body), 400, c.says)
-		if len(p.refused) != 1 {
-			t.Errorf("%s %s: %d refusals, want 1", c.path, c.body, len(p.refused))
+		ctl := answerWith(nil)
+		wantStatus(t, send(front(Config{Control: ctl}), "POST", c.path, c.body), 400, c.says)
+		if len(ctl.refused) != 1 || ctl.call != nil {
+			t.Errorf("%s %s: %d refusals, want 1", c.path, c.body, len(ctl.refused))
 		}
 	}
 }

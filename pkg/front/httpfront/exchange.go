@@ -22,6 +22,7 @@ type exchange struct {
 	route   *route
 	vars    map[string]string // names of the path, decoded
 	call    *inference.Call   // nil until newCall
+	read    func() error      // reads the body into the call or the question; see Read
 	begun   bool              // the answer's status has been sent
 }
 
@@ -90,7 +91,10 @@ func peer(r *http.Request) net.Addr {
 	return net.TCPAddrFromAddrPort(a)
 }
 
-// refuse ends a call that could not be read, so that it is counted all the same.
+// Read implements inference.Source.
+func (x *exchange) Read(*inference.Call) error { return x.read() }
+
+// refuse ends a call whose headers could not be read, so that it is counted all the same.
 func (x *exchange) refuse(ctx context.Context, err error) error {
 	if refused := x.front.Pipeline.Refuse(ctx, x.call, err); refused != nil {
 		return refused

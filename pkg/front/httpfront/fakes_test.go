@@ -32,6 +32,9 @@ type pipeline struct {
 }
 
 func (p *pipeline) Do(ctx context.Context, c *inference.Call) error {
+	if err := c.Read(); err != nil {
+		return p.Refuse(ctx, c, err)
+	}
 	p.calls, p.frames = append(p.calls, c), append(p.frames, c.Request.Buf.Materialize())
 	c.RequestID = "id-1"
 	c.Target = &inference.Target{Name: "stable", Version: "2", Upstream: "triton"}
@@ -51,18 +54,26 @@ func (p *pipeline) Refuse(_ context.Context, c *inference.Call, err error) error
 type discard struct{ pipeline }
 
 func (*discard) Do(_ context.Context, c *inference.Call) error {
+	if err := c.Read(); err != nil {
+		return err
+	}
 	return c.Send(inference.NewFrame([]byte{}))
 }
 
 // control is a fake of the interface of that name.
 type control struct {
 	do     func(c *inference.Call, method string, request proto.Message) (proto.Message, error)
-	call   *inference.Call
-	method string
-	got    proto.Message
+	call    *inference.Call
+	method  string
+	got     proto.Message
+	refused []error
 }
 
 func (f *control) Do(_ context.Context, c *inference.Call, method string, request proto.Message) (proto.Message, error) {
+	if err := c.Read(); err != nil {
+		f.refused = append(f.refused, err)
+		return nil, err
+	}
 	f.call, f.method, f.got = c, method, request
 	return f.do(c, method, request)
 }

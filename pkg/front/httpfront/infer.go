@@ -19,10 +19,12 @@ func (x *exchange) infer() error {
 	if err != nil {
 		return x.refuse(ctx, err)
 	}
-	wanted, err := x.readInfer(c)
-	if err != nil {
-		return x.refuse(ctx, err)
+	var wanted rest.Wanted
+	x.read = func() (err error) {
+		wanted, err = x.readInfer(c)
+		return err
 	}
+	c.Source = x
 	if err := x.front.Pipeline.Do(ctx, c); err != nil {
 		return err
 	}

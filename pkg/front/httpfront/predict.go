@@ -27,9 +27,8 @@ func (x *exchange) predict() error {
 	if err != nil {
 		return x.refuse(ctx, err)
 	}
-	if err := x.readPredict(c); err != nil {
-		return x.refuse(ctx, err)
-	}
+	x.read = func() error { return x.readPredict(c) }
+	c.Source = x
 	if err := x.front.Pipeline.Do(ctx, c); err != nil {
 		return err
 	}

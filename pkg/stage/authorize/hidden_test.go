@@ -115,6 +115,9 @@ func (w *world) Message(ctx context.Context, c *inference.Call) error {
 	answer := func(context.Context, *inference.Call) error {
 		return fault.New(fault.NoEndpoint, "reached the upstream")
 	}
+	if err := c.Read(); err != nil {
+		return err
+	}
 	return w.stage.Wrap(resolve.Stage{Catalog: w.catalog}.Wrap(answer))(ctx, c)
 }
 
@@ -136,6 +139,9 @@ type questions struct{ *world }
 func (q questions) Do(ctx context.Context, c *inference.Call, method string, request proto.Message) (answer proto.Message, err error) {
 	q.identify(c)
 	err = q.stage.Question(func(ctx context.Context, c *inference.Call) error {
+		if err := c.Read(); err != nil {
+			return err
+		}
 		answer, err = q.control.Do(ctx, c, method, request)
 		return err
 	})(ctx, c)

@@ -1,6 +1,7 @@
 // Package identify finds out who asks and under which names the request is known: request id, trace, caller, user.
 //
-// A name sent in the message itself (metadata of a PredictionRequest) goes before one sent as a header. A request id
+// A name sent in the message itself (metadata of a PredictionRequest) goes before one sent as a header, once the message has
+// been read, which is done only for a sender that is known. A request id
 // that is missing or not clean is replaced by a fresh UUIDv7, so that every call can be found in the logs of all hops,
 // a refused one too.
 //
@@ -106,6 +107,24 @@ func (IDs) Wrap(next inference.Handler) inference.Handler {
 func (IDs) Open(next inference.Handler) inference.Handler {
 	return func(ctx context.Context, c *inference.Call) error {
 		named(c)
+		return next(ctx, c)
+	}
+}
+
+// Message reads the message of a unary call, and takes the names in it. It stands behind everything that can refuse a call by
+// its headers and its connection. Messages of streams have been read.
+type Message struct{}
+
+// Wrap reads.
+func (Message) Wrap(next inference.Handler) inference.Handler {
+	return func(ctx context.Context, c *inference.Call) error {
+		if c.Source != nil {
+			if err := c.Read(); err != nil {
+				return err
+			}
+			fromMessage(c)
+			userOfMessage(c)
+		}
 		return next(ctx, c)
 	}
 }

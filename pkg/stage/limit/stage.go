@@ -129,6 +129,19 @@ func (s *Stage) Wrap(next inference.Handler) inference.Handler {
 	}
 }
 
+// Question returns a handler that runs next only for calls within the limits of their caller and of the gateway. It is for
+// calls that are not inferences: they cost one, and have no model whose buckets could be asked.
+func (s *Stage) Question(next inference.Handler) inference.Handler {
+	return func(ctx context.Context, c *inference.Call) error {
+		if spanning := s.spanning.Load().stage; len(spanning) > 0 {
+			if err := s.admit(ctx, c, nil, spanning); err != nil {
+				return err
+			}
+		}
+		return next(ctx, c)
+	}
+}
+
 // Door refuses a call whose address has used up a limit per IP. It never waits.
 func (s *Stage) Door(ctx context.Context, c *inference.Call) error {
 	if door := s.spanning.Load().door; len(door) > 0 {

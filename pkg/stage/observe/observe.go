@@ -70,10 +70,13 @@ func (s *Stage) Wrap(next inference.Handler) inference.Handler {
 		if begin.IsZero() {
 			begin = s.Now()
 		}
-		// What inner stages may still hold or give away when they panic is read before they run.
-		bytesIn := c.Request.Len()
+		// What inner stages may still hold or give away when they panic is read before they run, or noted when it is read.
+		bytesIn, late := c.Request.Len(), c.Source != nil
 		s.Recorder.CallStarted(c.Protocol)
 		err := s.run(ctx, c, next)
+		if late && c.Source == nil { // a call's time begins when its message has been read
+			begin, bytesIn = c.Start, c.Size
+		}
 		s.ended(ctx, c, err, s.Now().Sub(begin), bytesIn)
 		return err
 	}
