@@ -1,0 +1,256 @@
+package pattern
+
+import "fmt"
+
+// compileLua translates a Lua pattern. With anchors a ^ at its beginning is one, else a character (as in gmatch).
+func compileLua(lua string, anchors bool) (*program, error) {
+	if len(lua) > MaxPattern {
+		return nil, &Error{
+			Pattern: lua, Problem: fmt.Sprintf("is %d bytes long", len(lua)),
+			Remedy: fmt.Sprintf("a pattern may have %d bytes at most; to find a long text as it stands use string.find(s, text, 1, true)", MaxPattern),
+		}
+	}
+	c := &luaCompiler{src: lua, prog: &program{}, sets: make(map[set]*set)}
+	if anchors && lua != "" && lua[0] == '^' {
+		c.prog.anchor = atInit
+		c.at = 1
+	}
+	for c.at < len(lua) {
+		if err := c.item(); err != nil {
+			return nil, err
+		}
+	}
+	if len(c.open) > 0 {
+		at := c.opened[len(c.opened)-1]
+		return nil, c.fail(at, at+1, "this capture is never closed", "write ) where it ends, or %( for the character")
+	}
+	c.emit(inst{op: opMatch})
+	c.prog.finish()
+	return c.prog, nil
+}
+
+// luaCompiler reads a pattern from left to right. Lua's patterns have no branches but repetitions of one byte, so each
+// instruction goes on with the next.
+type luaCompiler struct {
+	src    string
+	at     int
+	prog   *program
+	sets   map[set]*set // equal sets are kept once
+	open   []int        // captures not closed yet, innermost last
+	opened []int        // where they were opened
+}
+
+func (c *luaCompiler) fail(from, to int, problem, remedy string) error {
+	return &Error{Pattern: c.src, Item: c.src[from:min(to, len(c.src))], Offset: from, Problem: problem, Remedy: remedy}
+}
+
+// emit adds an instruction that goes on with the one after it.
+func (c *luaCompiler) emit(in inst) {
+	in.out = uint16(len(c.prog.insts) + 1)
+	c.prog.insts = append(c.prog.insts, in)
+}
+
+// item translates what stands at c.at: a single-byte class with its repetition, or one of the others.
+func (c *luaCompiler) item() error {
+	switch c.src[c.at] {
+	case '(':
+		return c.openCapture()
+	case ')':
+		return c.closeCapture()
+	case '$':
+		if c.at == len(c.src)-1 {
+			c.at++
+			c.emit(inst{op: opEnd})
+			return nil
+		}
+	case '%':
+		switch next := c.peek(1); {
+		case next == 'b':
+			return c.balance()
+		case next == 'f':
+			return c.frontier()
+		case next >= '0' && next <= '9':
+			return c.fail(c.at, c.at+2, "back-references are refused: they cannot be matched in bounded time", "capture the text twice, and compare the captures with ==")
+		}
+	}
+	s, err := c.single()
+	if err != nil {
+		return err
+	}
+	c.repeat(s)
+	return nil
+}
+
+// peek is the byte n after c.at, or -1 behind the end.
+func (c *luaCompiler) peek(n int) int {
+	if c.at+n >= len(c.src) {
+		return -1
+	}
+	return int(c.src[c.at+n])
+}
+
+func (c *luaCompiler) openCapture() error {
+	n := len(c.prog.captures)
+	if n == MaxCaptures {
+		return c.fail(c.at, c.at+1, fmt.Sprintf("a pattern may have %d captures at most", MaxCaptures), "match in two steps")
+	}
+	c.emit(inst{op: opSave, arg: uint16(2 * n)})
+	if c.peek(1) == ')' {
+		c.prog.captures = append(c.prog.captures, true)
+		c.at += 2
+		return nil
+	}
+	c.prog.captures = append(c.prog.captures, false)
+	c.open, c.opened = append(c.open, n), append(c.opened, c.at)
+	c.at++
+	return nil
+}
+
+func (c *luaCompiler) closeCapture() error {
+	last := len(c.open) - 1
+	if last < 0 {
+		return c.fail(c.at, c.at+1, "no capture is open here", "write %) for the character")
+	}
+	c.emit(inst{op: opSave, arg: uint16(2*c.open[last] + 1)})
+	c.open, c.opened = c.open[:last], c.opened[:last]
+	c.at++
+	return nil
+}
+
+// balance translates %bxy.
+func (c *luaCompiler) balance() error {
+	if c.at+4 > len(c.src) {
+		return c.fail(c.at, len(c.src), "%b needs two characters: what opens and what closes", "such as %b()")
+	}
+	pair := [2]byte{c.src[c.at+2], c.src[c.at+3]}
+	n := 0
+	for n < len(c.prog.pairs) && c.prog.pairs[n] != pair {
+		n++
+	}
+	if n == len(c.prog.pairs) {
+		if n == maxPairs {
+			return c.fail(c.at, c.at+4, fmt.Sprintf("a pattern may have %d different pairs of %%b at most", maxPairs), "match in two steps")
+		}
+		c.prog.pairs = append(c.prog.pairs, pair)
+	}
+	c.emit(inst{op: opBalance, arg: uint16(n)})
+	c.at += 4
+	return nil
+}
+
+// maxPairs is how many different %b one pattern may have: a search keeps 8 KiB for each.
+const maxPairs = 8
+
+// frontier translates %f[set].
+func (c *luaCompiler) frontier() error {
+	if c.peek(2) != '[' {
+		return c.fail(c.at, c.at+2, "%f needs a set", "such as %f[%w], which is where a word begins")
+	}
+	c.at += 2
+	s, err := c.bracket()
+	if err != nil {
+		return err
+	}
+	c.emit(inst{op: opFrontier, set: c.intern(s)})
+	return nil
+}
+
+// single reads a single-byte class: a character, ., %x or a set.
+func (c *luaCompiler) single() (s set, err error) {
+	switch ch := c.src[c.at]; ch {
+	case '.':
+		c.at++
+		return full, nil
+	case '[':
+		return c.bracket()
+	case '%':
+		if c.at+1 == len(c.src) {
+			return s, c.fail(c.at, c.at+1, "a pattern cannot end with %", "write %% for the character")
+		}
+		s = escaped(c.src[c.at+1])
+		c.at += 2
+	default:
+		s.add(ch)
+		c.at++
+	}
+	return s, nil
+}
+
+// escaped is what %ch stands for.
+func escaped(ch byte) set {
+	s, ok := class(ch)
+	if !ok {
+		s.add(ch)
+	}
+	return s
+}
+
+// bracket reads a set, from its [ to its ]. The first character is part of it even if it is ].
+func (c *luaCompiler) bracket() (s set, err error) {
+	from := c.at
+	c.at++
+	negated := c.peek(0) == '^'
+	if negated {
+		c.at++
+	}
+	for first := true; first || c.peek(0) != ']'; first = false {
+		ch := c.peek(0)
+		if ch < 0 {
+			return s, c.fail(from, len(c.src), "this set is never closed", "write ] where it ends, or %[ for the character")
+		}
+		if ch == '%' && c.peek(1) >= 0 {
+			class := escaped(c.src[c.at+1])
+			s.addSet(&class)
+			c.at += 2
+			continue
+		}
+		// A range may end with any character but the ] that closes the set: [a-%] goes from a to %.
+		if hi := c.peek(2); c.peek(1) == '-' && hi >= 0 && (hi != ']') {
+			s.addRange(byte(ch), byte(hi))
+			c.at += 3
+			continue
+		}
+		s.add(byte(ch))
+		c.at++
+	}
+	c.at++
+	if negated {
+		s = s.complement()
+	}
+	return s, nil
+}
+
+// repeat emits a single-byte class with the repetition that follows it.
+func (c *luaCompiler) repeat(s set) {
+	one := inst{op: opSet, set: c.intern(s)}
+	if ch, ok := s.single(); ok {
+		one = inst{op: opChar, c: ch}
+	}
+	switch c.peek(0) {
+	case '*':
+		c.emit(inst{op: opStar, set: c.intern(s)})
+	case '+':
+		c.emit(one)
+		c.emit(inst{op: opStar, set: c.intern(s)})
+	case '-':
+		c.emit(inst{op: opLazy, set: c.intern(s)})
+	case '?':
+		c.emit(inst{op: opSplit, arg: uint16(len(c.prog.insts) + 2)})
+		c.emit(one)
+	default:
+		c.emit(one)
+		return
+	}
+	c.at++
+}
+
+// intern gives the one copy of a set.
+func (c *luaCompiler) intern(s set) *set {
+	if have, ok := c.sets[s]; ok {
+		return have
+	}
+	have := new(set)
+	*have = s
+	c.sets[s] = have
+	return have
+}
