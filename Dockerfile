@@ -11,6 +11,8 @@ RUN CGO_ENABLED=0 go build -tags grpcnotrace -trimpath -ldflags "-s -w -X main.v
 FROM scratch
 COPY --from=build /etc/ssl/certs/ca-certificates.crt /etc/ssl/certs/ca-certificates.crt
 COPY --from=build /gateway /gateway
+# Rules that are scripts, where the gateway looks for them by itself; a volume or a ConfigMap mounted here takes their place.
+COPY scripts/lua /scripts/lua
 USER 65532:65532
 # Inside a container loopback reaches nobody: probes and metrics are open on 8081, everything else there asks for a credential.
 ENV GATEWAY_ADMIN=:8081

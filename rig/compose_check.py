@@ -24,7 +24,7 @@ from triton import Triton
 MOST_BYTES = 28 * 1000 * 1000  # of the image
 USER = 65532
 
-# What the users' own compose file says; only build context and model folder are ours.
+# What the users' own compose file says; only build context, model folder and the folder of scripts are ours.
 TRITON_COMMAND = [
     "tritonserver", "--model-repository=/models", "--strict-model-config=false", "--log-verbose=1",
     "--grpc-infer-allocation-pool-size=16", "--cuda-memory-pool-byte-size=0:536870912",
@@ -36,6 +36,7 @@ EXPECTED = {
     },
     "model-gateway": {
         "build": ".", "ports": ["8080:8080"], "environment": ["TRITON_GRPC_HOST=triton-server:8001"], "depends_on": ["triton-server"],
+        "volumes": ["./scripts/lua:/scripts/lua:ro"],
     },
     "redis": {"ports": ["6379:6379"]},
 }  # fmt: skip
