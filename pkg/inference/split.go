@@ -112,3 +112,20 @@ type Considered struct {
 	Why     string `json:"why"`
 	Decides bool   `json:"decides"` // it is the first that has an answer
 }
+
+// DefaultScript is the script of models that may have one by their name and have none.
+const DefaultScript = "default"
+
+// IsScriptName reports whether a script can have that name, which is its file's without .lua.
+func IsScriptName(name string) bool {
+	if name == "" || len(name) > 128 {
+		return false
+	}
+	for i := range len(name) {
+		b := name[i]
+		if !(b >= 'a' && b <= 'z' || b >= 'A' && b <= 'Z' || b >= '0' && b <= '9' || b == '.' || b == '-' || b == '_') {
+			return false
+		}
+	}
+	return true
+}

@@ -1,6 +1,9 @@
-// Package split decides which target answers a call: the version that the caller pins, else what the model's rules
-// say, else its stable target. Every call leaves with a version pinned, so that a version that becomes ready on the
-// upstream takes no traffic by itself.
+// Package split decides which target answers a call: the version that the caller pins, else the target that the call's
+// sequence has begun with, else what the first of the model's rules says that has an answer, else its stable target. Every
+// call leaves with a version pinned, so that a version that becomes ready on the upstream takes no traffic by itself.
+//
+// No rule can fail a call: a script that breaks down or answers nonsense leaves it to the stable target. Models
+// without rules pay nothing for those that have some, and conditions and weights allocate nothing.
 package split
 
 import (
@@ -10,28 +13,102 @@ import (
 	"github.com/model-gateway/model-gateway/pkg/inference"
 )
 
-// Stage chooses targets.
-type Stage struct{}
+// Scripts answers for rules that are scripts. pkg/scripts has the implementation.
+type Scripts interface {
+	// Has reports whether there is a script of that name: also one that cannot run, since a model whose script is broken
+	// is split all the same. It is asked for every call to a model without declared targets.
+	Has(name string) bool
+	// Decide runs a script for c. Without an opinion the next rule decides; an opinion without a target means the stable
+	// one, which is also what a run that failed comes to, and reason says why.
+	Decide(ctx context.Context, model, script string, c *inference.Call) (target, reason string, opinion bool)
+}
 
-// Wrap sets c.Target and c.Pinned.
-func (Stage) Wrap(next inference.Handler) inference.Handler {
-	return func(ctx context.Context, c *inference.Call) (err error) {
+// Trier is what a Scripts may offer for questions: Try is Decide, and leaves no trace in counts and records.
+type Trier interface {
+	Try(ctx context.Context, model, script string, c *inference.Call) (target, reason string, opinion bool)
+}
+
+// Counter counts choices; telemetry.Metrics is one.
+type Counter interface {
+	// SplitChose counts a call that rules sent to t, or left to it. by is Choice.By.
+	SplitChose(t *inference.Target, by string)
+}
+
+// Stage chooses targets. The zero Stage has no scripts and counts nothing. It must not be copied once it is used.
+type Stage struct {
+	Scripts Scripts // nil: a rule that is a script has no answer
+	Counts  Counter // nil: nothing is counted
+
+	sequences sequences
+}
+
+// Wrap sets c.Target, c.Pinned and c.Choice.
+func (s *Stage) Wrap(next inference.Handler) inference.Handler {
+	return func(ctx context.Context, c *inference.Call) error {
 		version, ok := inference.ParseVersion(c.Head.Version)
 		if !ok {
 			return fault.NotAVersion(c.Head.Version)
 		}
-		switch {
-		case version != "":
-			c.Pinned = true
-			c.Target, err = c.Model.Pin(ctx, version)
-		case c.Model.Stable != nil:
-			c.Target = c.Model.Stable
-		default:
-			c.Target, err = c.Model.Choose(ctx)
+		script := s.scriptOf(c.Model)
+		if version == "" && c.Head.Sequence.ID != "" {
+			return s.sequence(ctx, c, script, next)
 		}
-		if err != nil {
+		if err := s.choose(ctx, c, version, script); err != nil {
 			return err
 		}
+		s.count(c, script)
 		return next(ctx, c)
+	}
+}
+
+// choose chooses for a call that stands alone.
+func (s *Stage) choose(ctx context.Context, c *inference.Call, version, script string) (err error) {
+	m := c.Model
+	if version != "" {
+		c.Pinned, c.Choice = true, inference.Choice{By: inference.ByPinned}
+		c.Target, err = m.Pin(ctx, version)
+		return err
+	}
+	var because string // the rules had no answer
+	if len(m.Split) > 0 || script != "" {
+		a := s.byRules(ctx, c, script)
+		if a.target != nil {
+			c.Target, c.Choice = a.target, a.choice
+			return nil
+		}
+		because = a.choice.Reason
+	}
+	c.Choice = inference.Choice{By: inference.ByStable, Reason: because}
+	if m.Stable != nil {
+		c.Target = m.Stable
+		return nil
+	}
+	c.Target, err = m.Choose(ctx)
+	return err
+}
+
+// scriptOf names the script that m has by its name; "" when it has none.
+func (s *Stage) scriptOf(m *inference.Model) string {
+	if !m.Scripted || s.Scripts == nil {
+		return ""
+	}
+	return ScriptOf(s.Scripts.Has, m.Name)
+}
+
+// ScriptOf names the script that splits the calls of a model without declared targets and rules: its own, else the default.
+// "" when there is none. The name must be one that scripts can have.
+func ScriptOf(has func(name string) bool, model string) string {
+	if has(model) {
+		return model
+	}
+	if has(inference.DefaultScript) {
+		return inference.DefaultScript
+	}
+	return ""
+}
+
+func (s *Stage) count(c *inference.Call, script string) {
+	if s.Counts != nil && (len(c.Model.Split) > 0 || script != "") {
+		s.Counts.SplitChose(c.Target, c.Choice.By)
 	}
 }

@@ -25,7 +25,7 @@ func model() *inference.Model {
 func splitTo(t *testing.T, version string) (*inference.Call, error) {
 	t.Helper()
 	c := &inference.Call{Model: model(), Head: inference.Head{Version: version}}
-	return c, Stage{}.Wrap(func(context.Context, *inference.Call) error { return nil })(t.Context(), c)
+	return c, new(Stage).Wrap(func(context.Context, *inference.Call) error { return nil })(t.Context(), c)
 }
 
 func TestNoVersionAndZeroMeanTheDefaultAndWordsMeanNothing(t *testing.T) { // O-15
@@ -58,7 +58,7 @@ func TestAPinnedCallSaysThatItIsPinned(t *testing.T) {
 func TestAModelWithoutAnyVersionIsRefusedWithItsOwnFault(t *testing.T) {
 	none := fault.New(fault.ModelNotReady, "nothing ready")
 	c := &inference.Call{Model: &inference.Model{Choose: func(context.Context) (*inference.Target, error) { return nil, none }}}
-	err := Stage{}.Wrap(func(context.Context, *inference.Call) error { t.Error("it was sent on"); return nil })(t.Context(), c)
+	err := new(Stage).Wrap(func(context.Context, *inference.Call) error { t.Error("it was sent on"); return nil })(t.Context(), c)
 	if !errors.Is(err, none) {
 		t.Errorf("got %v", err)
 	}
