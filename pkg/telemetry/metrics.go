@@ -49,6 +49,7 @@ type Metrics struct {
 	health health
 	redis  *redisMetrics
 	limits limits
+	mirror mirror
 
 	// What recording looks up, so that it does not build labels each time.
 	seenRequests readmap.Map[requestKey, prometheus.Observer]
@@ -61,6 +62,7 @@ func New(b Build) *Metrics {
 	m := &Metrics{
 		registry: prometheus.NewRegistry(),
 		redis:    newRedisMetrics(),
+		mirror:   newMirror(),
 		labels:   guard{maxModels: MaxModels, maxTargets: MaxTargets},
 		requests: prometheus.NewHistogramVec(histogram(RequestDuration,
 			"Time from a request having been read until its last answer had been handed over, as the client sees it; each message of a stream is a request."),
@@ -103,6 +105,7 @@ func New(b Build) *Metrics {
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 	)
 	m.limits.register(m.registry)
+	m.mirror.register(m.registry)
 	return m
 }
 

@@ -23,6 +23,11 @@ const (
 	LimitSource      = "gateway_limit_source_total"
 	LimitLeases      = "gateway_limit_leases"
 	LimitStoreErrors = "gateway_limit_store_errors_total"
+	MirrorTotal      = "gateway_mirror_total"
+	MirrorMaxAbs     = "gateway_mirror_max_abs_difference"
+	MirrorScore      = "gateway_mirror_score_difference"
+	MirrorDuration   = "gateway_mirror_duration_seconds"
+	MirrorHeld       = "gateway_mirror_held"
 )
 
 // Names of labels.
@@ -83,6 +88,14 @@ const (
 	AttrDuration   = "duration_ms"
 	AttrUpstreamIn = "upstream_ms"
 	AttrSuppressed = "suppressed" // lines of the same reason left out since the last one
+	AttrMirror     = "mirror" // the target that a copy of the call went to
+	AttrOutcome    = "outcome"
+	AttrOutput     = "output"
+	AttrValue      = "value"
+	AttrMirrored   = "mirrored_value"
+	AttrMaxAbs     = "max_abs_difference"
+	AttrScore      = "score"
+	AttrMirrScore  = "mirrored_score"
 	AttrPanic      = "panic"
 	AttrStack      = "stack"
 )

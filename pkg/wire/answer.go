@@ -15,34 +15,36 @@ import (
 // InferToPredict turns the ModelInferResponse in f into a PredictionResponse, in place and around the same bytes of
 // the output that answers: t.Output, else the first floating-point one, else the first. An output that came as typed
 // contents is encoded as raw bytes would be. Confidence is computed as t.Confidence says; latency is rounded up to
-// milliseconds. The error is a fault of kind UpstreamFailed, and the frame is then as it was.
-func InferToPredict(f *inference.Frame, t inference.Tensors, status string, latency time.Duration) error {
+// milliseconds. It returns the datatype of that output, "" without one or for a datatype that is not KServe's.
+// The error is a fault of kind UpstreamFailed, and the frame is then as it was.
+func InferToPredict(f *inference.Frame, t inference.Tensors, status string, latency time.Duration) (datatype string, err error) {
 	a, err := scanAnswer(*f)
 	if err != nil {
-		return malformedAnswer("ModelInferResponse", err)
+		return "", malformedAnswer("ModelInferResponse", err)
 	}
 	chosen, err := a.choose(t.Output)
 	if err != nil {
-		return err
+		return "", err
 	}
 	judged := chosen
 	if t.Confidence.Output != "" {
 		if judged, err = a.choose(t.Confidence.Output); err != nil {
-			return err
+			return "", err
 		}
 	}
 	if chosen == nil { // a model may answer with no outputs at all
 		reshape(f, []piece{{head: appendAnswer(nil, 0, status, latency)}})
-		return nil
+		return "", nil
 	}
+	datatype = nameOf(chosen.datatype) // a view into the frame, which is about to change
 	tensor, err := a.tensor(*f, chosen)
 	if err != nil {
-		return malformedAnswer("ModelInferResponse", err)
+		return "", malformedAnswer("ModelInferResponse", err)
 	}
 	basis := tensor
 	if judged != chosen {
 		if basis, err = a.tensor(*f, judged); err != nil {
-			return malformedAnswer("ModelInferResponse", err)
+			return "", malformedAnswer("ModelInferResponse", err)
 		}
 	}
 	confidence := reduce(basis, string(judged.datatype), judged.row, t.Confidence.Reduce)
@@ -52,10 +54,10 @@ func InferToPredict(f *inference.Frame, t inference.Tensors, status string, late
 	head = protowire.AppendVarint(head, uint64(n))
 	if chosen.typed() {
 		reshape(f, []piece{{head: append(head, tensor.view(n)...)}})
-		return nil
+		return datatype, nil
 	}
 	reshape(f, []piece{{head: head, span: span{tensor.pos, n}}})
-	return nil
+	return datatype, nil
 }
 
 // PredictAnswer is a PredictionResponse made by the gateway itself; tensor is copied.
@@ -100,6 +102,7 @@ type output struct {
 	index          int    // among the outputs
 	raw            bool   // its bytes are among the raw ones
 	contents       []span // its typed contents, which merge
+	at             span   // all of it in the frame
 }
 
 func (o *output) typed() bool { return !o.raw && len(o.contents) > 0 }
@@ -148,6 +151,7 @@ func (c *cursor) output(f field) (output, error) {
 	if err := f.want(protowire.BytesType, "outputs"); err != nil {
 		return o, err
 	}
+	o.at = span{c.pos, f.n}
 	outer := c.enter(f.n)
 	for c.more() {
 		m, err := c.field()

@@ -38,7 +38,7 @@ func converse(t *testing.T, message []byte, tensors inference.Tensors) *inferenc
 	for _, size := range []int{len(message) + 1, 1 + len(message)/50, 1 + len(message)/7} {
 		l := newLedger(t)
 		f := l.frame(message, size)
-		if err := InferToPredict(&f, tensors, "OK", 2*time.Millisecond); err != nil {
+		if _, err := InferToPredict(&f, tensors, "OK", 2*time.Millisecond); err != nil {
 			t.Fatal(err)
 		}
 		got := decode(t, f, &inferencepb.PredictionResponse{})
@@ -234,7 +234,8 @@ func TestAnAnswerThatCannotBeUsedIsTheUpstreamsFault(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			l := newLedger(t)
 			f := l.frame(c.b, 1+len(c.b)/50)
-			got := wantKind(t, InferToPredict(&f, c.tensors, "OK", 0), fault.UpstreamFailed)
+			_, err := InferToPredict(&f, c.tensors, "OK", 0)
+			got := wantKind(t, err, fault.UpstreamFailed)
 			if !got.Upstream || !strings.Contains(got.Msg, c.says) {
 				t.Fatalf("got %q (upstream %v), want it to say %q", got.Msg, got.Upstream, c.says)
 			}

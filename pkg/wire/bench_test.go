@@ -136,7 +136,7 @@ func BenchmarkInferToPredict(b *testing.B) {
 			RawOutputContents: [][]byte{tensor},
 		})
 	}, func(b *testing.B, f *inference.Frame) {
-		if err := InferToPredict(f, inference.Tensors{}, "OK", time.Millisecond); err != nil {
+		if _, err := InferToPredict(f, inference.Tensors{}, "OK", time.Millisecond); err != nil {
 			b.Fatal(err)
 		}
 	})

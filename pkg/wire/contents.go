@@ -2,6 +2,7 @@ package wire
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 
 	"google.golang.org/protobuf/encoding/protowire"
@@ -42,26 +43,39 @@ func memberOf(datatype string) (member, bool) {
 
 // encodeContents gives the raw bytes of an output whose elements came one by one.
 func encodeContents(f inference.Frame, o *output) ([]byte, error) {
+	b, whole, err := encodeUpTo(f, o, maxTyped)
+	if err == nil && !whole {
+		return nil, errTyped
+	}
+	return b, err
+}
+
+// encodeUpTo is encodeContents for as many elements as fit into most bytes; whole says that these are all.
+func encodeUpTo(f inference.Frame, o *output, most int) (raw []byte, whole bool, err error) {
 	want, ok := memberOf(string(o.datatype))
 	if !ok {
-		return nil, fmt.Errorf("output %q of datatype %q has contents that are not raw", o.name, o.datatype)
+		return nil, false, fmt.Errorf("output %q of datatype %q has contents that are not raw", o.name, o.datatype)
 	}
-	e := encoder{member: want, size: DatatypeSize(string(o.datatype)), flag: string(o.datatype) == "BOOL"}
+	e := encoder{member: want, size: DatatypeSize(string(o.datatype)), flag: string(o.datatype) == "BOOL", most: most}
 	for _, s := range o.contents {
 		c := newCursorAt(f, s.off, s.n)
 		for c.more() {
-			if err := e.next(&c); err != nil {
-				return nil, err
+			switch err := e.next(&c); {
+			case errors.Is(err, errTyped):
+				return e.raw, false, nil
+			case err != nil:
+				return nil, false, err
 			}
 		}
 	}
-	return e.raw, nil
+	return e.raw, true, nil
 }
 
 type encoder struct {
 	member
 	size int
 	flag bool
+	most int // bytes that raw may grow to
 	raw  []byte
 }
 
@@ -79,7 +93,7 @@ func (e *encoder) next(c *cursor) error {
 		if err := f.want(e.typ, "bytes_contents"); err != nil {
 			return err
 		}
-		if len(e.raw)+f.n+4 > maxTyped {
+		if len(e.raw)+f.n+4 > e.most {
 			return errTyped
 		}
 		e.raw = binary.LittleEndian.AppendUint32(e.raw, uint32(f.n))
@@ -115,7 +129,7 @@ func (e *encoder) next(c *cursor) error {
 var errTyped = fmt.Errorf("the contents of an output are larger than %d bytes", maxTyped)
 
 func (e *encoder) add(v uint64) error {
-	if len(e.raw)+e.size > maxTyped {
+	if len(e.raw)+e.size > e.most {
 		return errTyped
 	}
 	if e.flag && v != 0 {

@@ -44,7 +44,8 @@ func TestNoStepAllocatesMoreForALargerTensor(t *testing.T) {
 			return PredictToInfer(f, h, "model", "1", tensors)
 		}},
 		"infer to predict": {answer, func(f *inference.Frame) error {
-			return InferToPredict(f, inference.Tensors{}, "OK", time.Millisecond)
+			_, err := InferToPredict(f, inference.Tensors{}, "OK", time.Millisecond)
+			return err
 		}},
 		"stream answer": {stream, func(f *inference.Frame) error {
 			_, err := PeekStreamAnswer(*f)

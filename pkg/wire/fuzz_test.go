@@ -256,9 +256,9 @@ func FuzzInferToPredict(f *testing.F) {
 		tensors := fuzzedAnswers[int(kind)%len(fuzzedAnswers)]
 		l := newLedger(t)
 		cut := l.frame(b, sizesOf(cuts)...)
-		err := InferToPredict(&cut, tensors, "OK", 3*time.Millisecond)
+		datatype, err := InferToPredict(&cut, tensors, "OK", 3*time.Millisecond)
 		whole := inference.NewFrame(b)
-		if errWhole := InferToPredict(&whole, tensors, "OK", 3*time.Millisecond); !sameError(err, errWhole) || !bytes.Equal(cut.Buf.Materialize(), whole.Buf.Materialize()) {
+		if typeWhole, errWhole := InferToPredict(&whole, tensors, "OK", 3*time.Millisecond); datatype != typeWhole || !sameError(err, errWhole) || !bytes.Equal(cut.Buf.Materialize(), whole.Buf.Materialize()) {
 			t.Fatalf("in one buffer %v, in several %v", errWhole, err)
 		}
 		if err != nil {

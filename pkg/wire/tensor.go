@@ -11,6 +11,16 @@ import (
 // length, and -1 for a name that is no datatype.
 func DatatypeSize(name string) int { return inference.DatatypeSize(name) }
 
+// nameOf is a KServe datatype's name without a copy of it, "" for what is none.
+func nameOf(datatype []byte) string {
+	for _, name := range [...]string{"FP32", "FP64", "FP16", "BF16", "INT64", "INT32", "INT16", "INT8", "UINT64", "UINT32", "UINT16", "UINT8", "BOOL", "BYTES"} {
+		if string(datatype) == name {
+			return name
+		}
+	}
+	return ""
+}
+
 // floating reports whether a datatype is a floating-point one.
 func floating(datatype string) bool {
 	switch datatype {

@@ -102,10 +102,12 @@ func (s *seat) predict(ctx context.Context, c *inference.Call) error {
 
 // sendPredict turns a ModelInferResponse into a PredictionResponse and hands it over.
 func sendPredict(c *inference.Call, answer inference.Frame, tensors inference.Tensors) error {
-	if err := wire.InferToPredict(&answer, tensors, "OK", time.Since(c.Start)); err != nil {
+	datatype, err := wire.InferToPredict(&answer, tensors, "OK", time.Since(c.Start))
+	if err != nil {
 		answer.Free()
 		return err
 	}
+	c.AnswerType = datatype
 	return c.Send(answer)
 }
 
