@@ -62,7 +62,7 @@ func (*discard) Do(_ context.Context, c *inference.Call) error {
 
 // control is a fake of the interface of that name.
 type control struct {
-	do     func(c *inference.Call, method string, request proto.Message) (proto.Message, error)
+	do      func(c *inference.Call, method string, request proto.Message) (proto.Message, error)
 	call    *inference.Call
 	method  string
 	got     proto.Message

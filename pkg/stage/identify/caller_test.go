@@ -92,7 +92,7 @@ func TestARefusedCallHasItsIDsAndNoUser(t *testing.T) {
 	}
 }
 
-func TestAStreamIsAskedOnceAndEachMessageHasItsUser(t *testing.T) {
+func TestEachMessageOfAStreamHasItsUserAndIsAskedForAgain(t *testing.T) {
 	d := &door{caller: &inference.Caller{Name: "svc", MayNameUsers: true}}
 	s := Stage{Auth: d}
 	opening := &inference.Call{Incoming: map[string][]string{"x-user-id": {"opener"}}}
@@ -113,13 +113,96 @@ func TestAStreamIsAskedOnceAndEachMessageHasItsUser(t *testing.T) {
 			t.Errorf("got %+v, want user %s", id, want)
 		}
 	}
-	stream.Caller, stream.User = &inference.Caller{Name: "bob"}, "bob"
+	d.caller = &inference.Caller{Name: "bob"}
+	stream.Caller, stream.User = d.caller, "bob"
 	m := &inference.Call{Stream: stream, Head: inference.Head{Metadata: map[string]string{"user_id": "alice"}}}
 	if id := through(t, d, m); id.User != "bob" || m.Head.Metadata["user_id"] != "" {
 		t.Errorf("got %+v, and the message still says %q", id, m.Head.Metadata)
 	}
-	if d.asked != 1 {
+	if d.asked != 4 {
 		t.Errorf("the door was asked %d times", d.asked)
+	}
+}
+
+func TestACredentialThatIsTakenAwayOrChangedCountsForTheNextMessageOfAnOpenStream(t *testing.T) {
+	c := callers.New(callers.Options{})
+	defer c.Close()
+	set := func(entries ...callers.Entry) {
+		t.Helper()
+		if err := c.Set(true, entries); err != nil {
+			t.Fatal(err)
+		}
+	}
+	old, other := []callers.Hash{callers.HashKey("old-key")}, []callers.Hash{callers.HashKey("new-key")}
+	set(callers.Entry{Name: "svc", Keys: old, MayNameUsers: true})
+	s := Stage{Auth: c}
+	opening := &inference.Call{Incoming: map[string][]string{"x-api-key": {"old-key"}, "x-user-id": {"ann"}}}
+	var stream *inference.Stream
+	if err := s.Open(func(_ context.Context, c *inference.Call) error {
+		stream = &inference.Stream{Identity: c.Identity}
+		return nil
+	})(t.Context(), opening); err != nil {
+		t.Fatal(err)
+	}
+	message := func() (*inference.Call, error) {
+		m := &inference.Call{Stream: stream, Incoming: opening.Incoming, Head: inference.Head{Metadata: map[string]string{"user_id": "eve", "request_id": "m-1"}}}
+		return m, s.Wrap(func(context.Context, *inference.Call) error { return nil })(t.Context(), m)
+	}
+	if m, err := message(); err != nil || m.User != "eve" {
+		t.Fatalf("%v, user %q", err, m.User)
+	}
+	set(callers.Entry{Name: "svc", Keys: old})
+	if m, err := message(); err != nil || m.User != "svc" || m.Head.Metadata["user_id"] != "" || m.RequestID != "m-1" {
+		t.Errorf("a caller that may no longer name users: %v, %+v", err, m.Identity)
+	}
+	set(callers.Entry{Name: "svc", Keys: other, MayNameUsers: true})
+	m, err := message()
+	if fault.Of(err).Kind != fault.AuthInvalid || m.Caller != nil || m.User != "" || m.Head.Metadata["user_id"] != "" || m.RequestID != "m-1" {
+		t.Errorf("a key that was taken away: %v, %+v", err, m.Identity)
+	}
+	set(callers.Entry{Name: "svc", Keys: append(old, other...), MayNameUsers: true})
+	if m, err := message(); err != nil || m.User != "eve" || m.CallerName() != "svc" {
+		t.Errorf("a key that was put back: %v, %+v", err, m.Identity)
+	}
+	if stream.User != "ann" || len(opening.Incoming["x-user-id"]) != 1 {
+		t.Error("what the messages of the stream share was changed")
+	}
+}
+
+// unread is a message that is yet to be read.
+type unread struct {
+	head inference.Head
+	err  error
+	read int
+}
+
+func (s *unread) Read(c *inference.Call) error {
+	s.read++
+	c.Head, c.Request = s.head, inference.NewFrame(make([]byte, 7))
+	return s.err
+}
+
+func TestAMessageIsReadOnceItsSenderIsKnownAndNotBefore(t *testing.T) {
+	refusal := fault.New(fault.AuthInvalid, "no")
+	next := func(context.Context, *inference.Call) error { return nil }
+	pipe := func(s Stage) inference.Handler { return IDs{}.Wrap(s.Wrap(Message{}.Wrap(next))) }
+	stranger := &unread{}
+	if err := pipe(Stage{Auth: &door{err: refusal}})(t.Context(), &inference.Call{Source: stranger}); !errors.Is(err, refusal) || stranger.read != 0 {
+		t.Errorf("%v; a stranger's message was read %d times", err, stranger.read)
+	}
+	known := &unread{head: inference.Head{Metadata: map[string]string{"user_id": "ann", "request_id": "m-1"}}}
+	c := &inference.Call{Source: known, Incoming: map[string][]string{"x-request-id": {"h-1"}, "x-user-id": {"eve"}}}
+	if err := pipe(Stage{})(t.Context(), c); err != nil || known.read != 1 || c.User != "ann" || c.RequestID != "m-1" || c.Size != 7 || c.Source != nil {
+		t.Errorf("%v; read %d times, %+v, size %d", err, known.read, c.Identity, c.Size)
+	}
+	bob := &unread{head: inference.Head{Metadata: map[string]string{"user_id": "alice"}}}
+	c = &inference.Call{Source: bob}
+	if err := pipe(Stage{Auth: &door{caller: &inference.Caller{Name: "bob"}}})(t.Context(), c); err != nil || c.User != "bob" || c.Head.Metadata["user_id"] != "" {
+		t.Errorf("%v; user %q of %v", err, c.User, c.Head.Metadata)
+	}
+	broken := &unread{err: refusal}
+	if err := pipe(Stage{})(t.Context(), &inference.Call{Source: broken}); !errors.Is(err, refusal) {
+		t.Error(err)
 	}
 }
 

@@ -35,7 +35,7 @@ type Authenticator interface {
 
 // Stage identifies calls. Its zero value trusts the network: the user that is sent is believed.
 type Stage struct {
-	// Auth, where set, is asked about every unary call, and once about a stream.
+	// Auth, where set, is asked about every unary call, about a stream when it opens, and again about each of its messages.
 	Auth Authenticator
 }
 
@@ -46,6 +46,9 @@ func (s Stage) Wrap(next inference.Handler) inference.Handler {
 		if c.Stream != nil {
 			c.Identity = c.Stream.Identity
 			fromMessage(c)
+			if err := s.again(ctx, c); err != nil {
+				return err
+			}
 			userOfMessage(c)
 			return next(ctx, c)
 		}
@@ -77,17 +80,43 @@ func (s Stage) identify(ctx context.Context, c *inference.Call) error {
 			return err
 		}
 		c.Caller, c.User = caller, user
-		if caller != nil && user == "" {
-			c.User = caller.Name
-		}
 	}
+	c.User = userOf(c, c.Caller, c.User)
 	if !mayNameUsers(c.Caller) {
 		delete(c.Incoming, userHeader)
-	} else if v := first(c.Incoming, userHeader); v != "" && len(v) <= maxUser {
-		c.User = v
 	}
 	userOfMessage(c)
 	return nil
+}
+
+// again looks at the credential of a stream for one of its messages: keys are taken away, and tokens expire, while streams
+// are open. It costs what it costs a unary call. A message that is refused leaves the stream open.
+func (s Stage) again(ctx context.Context, c *inference.Call) error {
+	if s.Auth == nil {
+		return nil
+	}
+	caller, user, err := s.Auth.Authenticate(ctx, c)
+	switch {
+	case err != nil:
+		c.Caller, c.User = nil, ""
+		dropUser(c)
+		return err
+	case caller == c.Caller: // as when the stream was opened
+		return nil
+	}
+	c.Caller, c.User = caller, userOf(c, caller, user)
+	return nil
+}
+
+// userOf is whom a call is made for, as far as headers and credential say.
+func userOf(c *inference.Call, caller *inference.Caller, user string) string {
+	if v := first(c.Incoming, userHeader); v != "" && len(v) <= maxUser && mayNameUsers(caller) {
+		return v
+	}
+	if caller != nil && user == "" {
+		return caller.Name
+	}
+	return user
 }
 
 // IDs gives calls their names, and asks nobody: it stands before the first stage that may refuse.
