@@ -95,7 +95,7 @@ func (e *Explainer) call(q Question) (*inference.Call, error) {
 		if err != nil {
 			return nil, fault.New(fault.InvalidArgument, "address %q is no IP address", q.Address)
 		}
-		c.Address = a.Unmap()
+		c.Address = a.Unmap().WithZone("")
 	}
 	return c, nil
 }
@@ -253,6 +253,9 @@ func subjectOf(p inference.Per, c *inference.Call) string {
 	case inference.PerModelCaller, inference.PerCaller:
 		return cmp.Or(c.CallerName(), inference.Anonymous)
 	case inference.PerIP:
+		if c.Address.Is6() { // whoever has one has the whole /64
+			return netip.PrefixFrom(c.Address, 64).Masked().String()
+		}
 		if c.Address.IsValid() {
 			return c.Address.String()
 		}

@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
+	"github.com/model-gateway/model-gateway/pkg/explain"
 	"github.com/model-gateway/model-gateway/pkg/internal/redistest"
 )
 
@@ -157,6 +158,43 @@ models:
 			if _, err := r.kserve().ModelInfer(t.Context(), fraudRequest()); err != nil {
 				t.Errorf("Redis %s: %v", step.name, err)
 			}
+		}
+	}
+}
+
+func TestExplainSaysWhatIsLeftForAnAddress(t *testing.T) {
+	_, upstream := model(t)
+	yaml := `
+version: 1
+%s
+limits: [{name: edge, per: ip, rate: 100/h, burst: 100}]
+upstreams: {triton: {kind: triton, endpoints: "%s"}}
+models: [{name: fraud}]
+`
+	for name, store := range map[string]string{
+		"memory": "", "redis": fmt.Sprintf(`redis: {address: "%s", prefix: test, timeout: 1s}`, redistest.Start(t).Addr),
+	} {
+		r := gatewayOf(t, fmt.Sprintf(yaml, store, upstream), nil)
+		for range 7 {
+			if _, err := r.kserve().ModelInfer(t.Context(), fraudRequest()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for address, want := range map[string]float64{"127.0.0.1": 93, "::ffff:127.0.0.1": 93, "192.0.2.1": 100, "2001:db8::1": 100, "": -1} {
+			report, err := r.gateway.explainer().Explain(t.Context(), explain.Question{Model: "fraud", Address: address})
+			if err != nil || len(report.Limits) != 1 {
+				t.Fatalf("%s: %+v, %v", name, report, err)
+			}
+			switch l := report.Limits[0]; {
+			case want < 0 && (l.Left != nil || !strings.Contains(l.Note, "no address")):
+				t.Errorf("%s, no address: %+v", name, l)
+			case want >= 0 && (l.Left == nil || *l.Left < want || *l.Left > want+1):
+				t.Errorf("%s, %s: %+v, want %v left", name, address, l, want)
+			}
+		}
+		report, err := r.gateway.explainer().Explain(t.Context(), explain.Question{Model: "fraud", Address: "2001:db8::1"})
+		if err != nil || report.Limits[0].Subject != "2001:db8::/64" {
+			t.Errorf("%+v, %v", report, err)
 		}
 	}
 }

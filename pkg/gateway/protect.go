@@ -156,11 +156,16 @@ func (e explainLimits) Peek(ctx context.Context, c *inference.Call, limits []*in
 	for _, s := range e.stage.Explain(ctx, c.Model, c.User, c.CallerName()) {
 		left[s.Name] = s.Remaining
 	}
+	if c.Address.IsValid() {
+		for _, s := range e.stage.ExplainAddress(ctx, c.Address) {
+			left[s.Name] = s.Remaining
+		}
+	}
 	tokens := make([]float64, len(limits))
 	for i, l := range limits {
 		var known bool
 		if tokens[i], known = left[l.Name]; !known {
-			tokens[i] = math.NaN() // per address, or no longer in force
+			tokens[i] = math.NaN() // per an address that is not known, or no longer in force
 		}
 	}
 	return tokens, nil

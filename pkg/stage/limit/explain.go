@@ -2,6 +2,7 @@ package limit
 
 import (
 	"context"
+	"net/netip"
 
 	"github.com/model-gateway/model-gateway/pkg/inference"
 	"github.com/model-gateway/model-gateway/pkg/telemetry"
@@ -22,7 +23,7 @@ type BucketState struct {
 }
 
 // Explain says which buckets a call of this user and caller would draw from and what they hold, in the order in which
-// they are asked, and takes nothing. Limits per IP are not among them.
+// they are asked, and takes nothing. Limits per IP are not among them: ExplainAddress has those.
 func (s *Stage) Explain(ctx context.Context, m *inference.Model, user, caller string) []BucketState {
 	c := &inference.Call{Model: m, Identity: inference.Identity{User: user}}
 	if caller != "" {
@@ -33,6 +34,16 @@ func (s *Stage) Explain(ctx context.Context, m *inference.Model, user, caller st
 		states = append(states, s.explain(ctx, l, m.Name, c))
 	}
 	for _, l := range s.spanning.Load().stage {
+		states = append(states, s.explain(ctx, l, "", c))
+	}
+	return states
+}
+
+// ExplainAddress says it of the limits per IP, for calls from an address.
+func (s *Stage) ExplainAddress(ctx context.Context, from netip.Addr) []BucketState {
+	c := &inference.Call{Address: from}
+	var states []BucketState
+	for _, l := range s.spanning.Load().door {
 		states = append(states, s.explain(ctx, l, "", c))
 	}
 	return states
