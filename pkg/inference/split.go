@@ -1,19 +1,19 @@
 package inference
 
 // Rule is one rule of a model's split. Rules are tried in the file's order; the first that has an answer decides, and
-// when none has, the stable target is taken. Exactly one of Match, Script and Weights is set, or none of them: then the
-// rule sends every call to To.
+// when none has, the stable target is taken. Exactly one of To, Script and Weights is set.
 //
 // Of a model without declared targets, a rule's targets may be missing from the upstream: the rule then has no answer.
 type Rule struct {
 	// Name is how explain, logs and metrics call the rule, such as "header x-user-type" or "weights".
 	Name string
-	// Match is a condition on the call; a call that meets it goes to To.
+	// Match, where set, is a condition on the call; to a call that does not meet it the rule has no answer.
 	Match *Match
-	To    *Target
+	// To is the target of every call that the rule is for.
+	To *Target
 	// Script is the name of the Lua script that answers, such as "fraud_canary".
 	Script string
-	// Weights are shares of users, in the file's order. They make up 100, so such a rule always has an answer.
+	// Weights are shares of users, in the file's order. They make up 100.
 	Weights []Weight
 	Salt    string // of the hash that places a user; other salts place the same users elsewhere
 	// SetHeaders are set on metadata toward the upstream for calls that this rule decides, over those of the model.

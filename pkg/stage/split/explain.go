@@ -57,19 +57,6 @@ func (s *Stage) Explain(ctx context.Context, c *inference.Call) ([]inference.Con
 	return all, err
 }
 
-// by says what a rule decides by, as Choice.By.
-func by(r *inference.Rule) string {
-	switch {
-	case r.Match != nil:
-		return r.Match.By()
-	case r.Script != "":
-		return inference.ByScript
-	case len(r.Weights) > 0:
-		return inference.ByWeights
-	}
-	return inference.ByAlways
-}
-
 // subject says what the call has of that which a condition is on.
 func subject(c *inference.Call, m *inference.Match) string {
 	var values []string
@@ -105,12 +92,16 @@ func subject(c *inference.Call, m *inference.Match) string {
 
 // why says in words how a rule came to its answer.
 func why(c *inference.Call, r *inference.Rule, a answer) string {
-	missing := a.choice.Reason
-	switch {
-	case r.Match != nil && !r.Match.Meets(c):
-		return subject(c, r.Match) + "; the rule applies where it " + r.Match.Says
-	case r.Match != nil && missing == "":
-		return "it " + r.Match.Says
+	if r.Match != nil {
+		has := subject(c, r.Match)
+		if !r.Match.Meets(c) {
+			return has + "; the rule is for calls where it " + r.Match.Says
+		}
+		if r.Script == "" && len(r.Weights) == 0 && a.target != nil {
+			return has
+		}
+	}
+	switch missing := a.choice.Reason; {
 	case r.Script != "":
 		return scriptWhy(a)
 	case len(r.Weights) > 0:

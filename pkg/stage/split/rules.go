@@ -33,14 +33,11 @@ func (s *Stage) byRules(ctx context.Context, c *inference.Call, script string) a
 
 // ask asks one rule. A question leaves no trace.
 func (s *Stage) ask(ctx context.Context, c *inference.Call, r *inference.Rule, question bool) answer {
+	if r.Match != nil && !r.Match.Meets(c) {
+		return answer{}
+	}
 	var a answer
 	switch {
-	case r.Match != nil:
-		if !r.Match.Meets(c) {
-			return answer{}
-		}
-		a = to(c.Model, r.To)
-		a.choice.By = r.Match.By()
 	case r.Script != "":
 		run := s.runner(question)
 		if run == nil {
@@ -51,7 +48,7 @@ func (s *Stage) ask(ctx context.Context, c *inference.Call, r *inference.Rule, q
 		a = byWeights(c, r)
 	default:
 		a = to(c.Model, r.To)
-		a.choice.By = inference.ByAlways
+		a.choice.By = by(r)
 	}
 	if a.choice.Rule == "" {
 		a.choice.Rule = r.Name
@@ -88,6 +85,19 @@ func byWeights(c *inference.Call, r *inference.Rule) answer {
 		}
 	}
 	return answer{}
+}
+
+// by says what a rule decides by, as Choice.By.
+func by(r *inference.Rule) string {
+	switch {
+	case r.Script != "":
+		return inference.ByScript
+	case len(r.Weights) > 0:
+		return inference.ByWeights
+	case r.Match != nil:
+		return r.Match.By()
+	}
+	return inference.ByAlways
 }
 
 type run func(ctx context.Context, model, script string, c *inference.Call) (target, reason string, opinion bool)

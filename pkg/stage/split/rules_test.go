@@ -57,6 +57,12 @@ func premium(to *inference.Target) inference.Rule {
 	return inference.Rule{Name: "header x-user-type", Match: &inference.Match{Header: "x-user-type", Holds: is("premium"), Says: `is "premium"`}, To: to}
 }
 
+// under puts a rule under the condition of premium.
+func under(userType string, r inference.Rule) inference.Rule {
+	r.Match = &inference.Match{Header: "x-user-type", Holds: is(userType)}
+	return r
+}
+
 func script(name string) inference.Rule { return inference.Rule{Name: "script " + name, Script: name} }
 
 // weights makes a rule whose first target gets what the others leave.
@@ -112,6 +118,9 @@ func TestTheFirstRuleWithAnAnswerDecidesAndElseTheStableTarget(t *testing.T) {
 		"no such header":                              {model: declared(premium(v2)), target: v1, by: "stable"},
 		"the next rule":                               {model: declared(premium(v2), script("v3")), target: v3, by: "script", reason: "night"},
 		"the first rule":                              {model: declared(premium(v2), script("v3")), call: inference.Call{Incoming: header("premium")}, target: v2, by: "header"},
+		"weights under a condition that holds":        {model: declared(under("premium", weights("s", all, 0, 100))), call: inference.Call{Incoming: header("premium")}, target: v2, by: "weights"},
+		"weights under a condition that does not":     {model: declared(under("premium", weights("s", all, 0, 100))), target: v1, by: "stable"},
+		"a script under a condition that does not":    {model: declared(under("premium", script("v3"))), target: v1, by: "stable"},
 		"a script without an opinion":                 {model: declared(script("none"), inference.Rule{Name: "always", To: v2}), target: v2, by: "always"},
 		"a script that failed":                        {model: declared(script("failed"), inference.Rule{Name: "always", To: v2}), target: v1, by: "stable", reason: "script failed: line 3"},
 		"a script that answers no target":             {model: declared(script("nonsense"), inference.Rule{Name: "always", To: v2}), target: v1, by: "stable", reason: "script nonsense answered model_v9, which is no target now"},
@@ -308,7 +317,7 @@ func TestEveryRuleSaysWhatItWouldAnswerAndWhy(t *testing.T) {
 		}
 	}
 	want := []inference.Considered{
-		{Rule: "header x-user-type", By: "header", Why: `header x-user-type is "free"; the rule applies where it is "premium"`},
+		{Rule: "header x-user-type", By: "header", Why: `header x-user-type is "free"; the rule is for calls where it is "premium"`},
 		{Rule: "script none", By: "script", Why: "the script has no opinion"},
 		{Rule: "script night", By: "script", Target: "model_v3", Why: "the script says: after 22:00", Decides: true},
 		{Rule: "weights", By: "weights", Target: placed.Name},
