@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/model-gateway/model-gateway/pkg/admin"
 	"github.com/model-gateway/model-gateway/pkg/config"
 	"github.com/model-gateway/model-gateway/pkg/gateway"
 	"github.com/model-gateway/model-gateway/pkg/sandbox"
@@ -49,7 +50,7 @@ them on this machine. Everything runs in this one process and ends with it.`,
 	cmd.Flags().StringVar(&f.faults, "faults", "127.0.0.1:8082", "where faults of the model server can be asked for over HTTP; off to do without")
 	cmd.Flags().StringVar(&f.models, "models", "", "model repository to load; without it the embedded one")
 	cmd.Flags().StringVar(&f.headers, "forward-headers", "", "pattern of metadata names that the models see as parameters, as Triton's --grpc-header-forward-pattern")
-	cmd.Flags().StringVar(&f.config, "config", "", "configuration file of the gateway; its upstream should name the address of --triton")
+	cmd.Flags().StringVar(&f.config, "config", "", "configuration file of the gateway, read again when it changes; its upstream should name the address of --triton")
 	cmd.Flags().StringVar(&f.level, "log", "warn", "least level that is logged: debug, info, warn, error")
 	cmd.Flags().BoolVar(&f.tour, "tour", false, "play a tour against the sandbox, print what happens, and end")
 	return cmd
@@ -78,9 +79,17 @@ func runSandbox(ctx context.Context, f sandboxFlags, cmd *cobra.Command, log *sl
 	if err != nil {
 		return fmt.Errorf("%w; choose other addresses with --data and --admin", err)
 	}
-	g, err := gateway.New(cfg, gateway.Options{Log: log, Version: buildVersion()}) //nolint:contextcheck // what it starts ends with Run
+	r := &reloader{log: log}
+	r.audit = admin.NewAudit(log, func() string { return r.gateway.StateDir() })
+	g, err := gateway.New(cfg, gateway.Options{Log: log, Version: buildVersion(), Audit: r.audit, Reload: r.reload}) //nolint:contextcheck // what it starts ends with Run
 	if err != nil {
 		return err
+	}
+	r.gateway = g
+	if f.config != "" {
+		r.follow(ctx, f.config, sandboxEnv(f), cfg, func(*config.Config) {
+			fmt.Fprintf(out, "%s has changed, and is in force.\n", f.config)
+		})
 	}
 	ended := make(chan error, 1)
 	go func() { ended <- g.Run(ctx, ports) }()

@@ -95,7 +95,7 @@ func serve(ctx context.Context, path string, profile bool, log *slog.Logger) err
 	defer stop()
 	if path != "" {
 		keep(cfg, log)
-		r.follow(watching, path, cfg)
+		r.follow(watching, path, os.Getenv, cfg, func(next *config.Config) { keep(next, log) })
 	}
 	go r.onHangup(hangup)
 	return g.Run(ctx, ports)
@@ -109,13 +109,13 @@ type reloader struct {
 	log     *slog.Logger
 }
 
-// follow watches the file until ctx ends.
-func (r *reloader) follow(ctx context.Context, path string, first *config.Config) {
-	r.watcher = config.NewWatcher(path, os.Getenv, func(next *config.Config) error { //nolint:contextcheck // upstreams outlive the reload that made them
+// follow watches the file until ctx ends. taken is told what has been put to use.
+func (r *reloader) follow(ctx context.Context, path string, env func(string) string, first *config.Config, taken func(*config.Config)) {
+	r.watcher = config.NewWatcher(path, env, func(next *config.Config) error { //nolint:contextcheck // upstreams outlive the reload that made them
 		if err := r.gateway.Reload(next); err != nil {
 			return err
 		}
-		keep(next, r.log)
+		taken(next)
 		return nil
 	}, r.log)
 	r.watcher.Seen(first)

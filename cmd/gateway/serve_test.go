@@ -28,11 +28,17 @@ type running struct {
 // startServe starts the real binary, which is this test's own, on a configuration file, and waits until it is ready.
 func startServe(t *testing.T, file string) *running {
 	t.Helper()
+	return start(t, "serve", "--config", file)
+}
+
+// start runs a command that serves in a process of its own.
+func start(t *testing.T, args ...string) *running {
+	t.Helper()
 	exe, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command(exe, "serve", "--config", file)
+	cmd := exec.Command(exe, args...)
 	cmd.Args[0] = "gateway" // testscript runs the command of that name
 	cmd.Env = append(os.Environ(), "GATEWAY_DATA=127.0.0.1:0", "GATEWAY_ADMIN=off", "GATEWAY_DRAIN_BEFORE=0s")
 	cmd.Path = filepath.Join(t.TempDir(), "gateway")
@@ -156,5 +162,34 @@ func TestServeFollowsItsFileAndSignalsAndEndsCleanly(t *testing.T) {
 	r.await(t, "drained")
 	if err := r.cmd.Wait(); err != nil {
 		t.Errorf("after SIGTERM it ended with %v", err)
+	}
+}
+
+func TestTheSandboxFollowsItsFile(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0") // for a port that is free
+	if err != nil {
+		t.Fatal(err)
+	}
+	triton := l.Addr().String()
+	_ = l.Close()
+	file := filepath.Join(t.TempDir(), "gateway.yaml")
+	write := func(stable string) {
+		t.Helper()
+		text := fmt.Sprintf("version: 1\nupstreams: {triton: {kind: triton, endpoints: \"%s\"}}\nmodels: [{name: fraud, targets: {model_v1: {version: 1}, model_v2: {version: 2}}, stable: %s}]\n", triton, stable)
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("model_v1")
+	r := start(t, "sandbox", "--config", file, "--data", "127.0.0.1:0", "--admin", "off", "--faults", "off", "--triton", triton, "--log", "info")
+	if v := r.version(t); v != "1" {
+		t.Errorf("version %s answers, want 1", v)
+	}
+	write("model_v2")
+	if who := r.await(t, "audit")["who"]; who != "file" {
+		t.Errorf("%v changed it", who)
+	}
+	if v := r.version(t); v != "2" {
+		t.Errorf("after the file changed, version %s answers, want 2", v)
 	}
 }
