@@ -1,0 +1,348 @@
+package luavm
+
+import (
+	"crypto/rand"
+	"fmt"
+	"slices"
+	"strconv"
+
+	lua "github.com/yuin/gopher-lua"
+	"github.com/yuin/gopher-lua/ast"
+)
+
+// What the interpreter does by instructions of its own, and without bound, becomes a call of one of these:
+//
+//	a .. b .. c            concat(a, b, c)
+//	t[k] = v, t.k = v      set(t, k, v), and so for function t.k() and function t:k()
+//	{1, 2, x = 3}          made({1, 2, x = 3}, 3)
+//	{[k] = v, f()}         fill({}, 1, "km", k, v, f())
+//
+// The source's own names cannot reach or hide them: a call's function is a constant, which link puts in where the
+// rewriting left a string that is made up anew in every process.
+const (
+	opConcat = iota
+	opSet
+	opMade
+	opFill
+	ops
+)
+
+var opNames = func() (names [ops]string) {
+	secret := rand.Text()
+	for i := range names {
+		names[i] = fmt.Sprint("\x00", secret, i)
+	}
+	return names
+}()
+
+var opFuncs = [ops]*lua.LFunction{
+	{IsG: true, GFunction: opConcatFunc},
+	{IsG: true, GFunction: opSetFunc},
+	{IsG: true, GFunction: opMadeFunc},
+	{IsG: true, GFunction: opFillFunc},
+}
+
+// How many arguments one call of a rewritten operation gets; a function has 200 registers.
+const (
+	concatArgs = 100
+	fillFields = 40
+)
+
+// rewriter changes a tree in place. The first problem stops it.
+type rewriter struct {
+	u       *unit
+	problem *Problem
+	temp    int
+}
+
+func rewrite(u *unit) ([]ast.Stmt, *Problem) {
+	w := &rewriter{u: u}
+	return w.stmts(u.chunk), w.problem
+}
+
+// link puts the operations' functions into a compiled script, and lets go of what the compiler had in reserve.
+func link(p *lua.FunctionProto) {
+	for i, c := range p.Constants {
+		if s, ok := c.(lua.LString); ok {
+			if op := slices.Index(opNames[:], string(s)); op >= 0 {
+				p.Constants[i] = opFuncs[op]
+			}
+		}
+	}
+	p.Code = slices.Clone(p.Code)
+	p.DbgSourcePositions = slices.Clone(p.DbgSourcePositions)
+	p.Constants = slices.Clone(p.Constants)
+	p.DbgLocals = slices.Clone(p.DbgLocals)
+	p.DbgCalls = slices.Clone(p.DbgCalls)
+	p.DbgUpvalues = slices.Clone(p.DbgUpvalues)
+	p.FunctionPrototypes = slices.Clone(p.FunctionPrototypes)
+	for _, f := range p.FunctionPrototypes {
+		link(f)
+	}
+}
+
+// protoSize estimates the bytes of compiled code.
+func protoSize(p *lua.FunctionProto) int64 {
+	n := 400 + 4*len(p.Code) + 8*len(p.DbgSourcePositions) + 24*len(p.DbgCalls) + 48*len(p.DbgLocals) + 16*len(p.DbgUpvalues)
+	n += 16 * max(32, len(p.Constants))
+	for _, c := range p.Constants {
+		n += 32
+		if s, ok := c.(lua.LString); ok {
+			n += len(s)
+		}
+	}
+	size := int64(n)
+	for _, f := range p.FunctionPrototypes {
+		size += protoSize(f)
+	}
+	return size
+}
+
+func (w *rewriter) stmts(stmts []ast.Stmt) []ast.Stmt {
+	for i, s := range stmts {
+		stmts[i] = w.stmt(s)
+	}
+	return stmts
+}
+
+func (w *rewriter) stmt(s ast.Stmt) ast.Stmt {
+	switch s := s.(type) {
+	case *ast.AssignStmt:
+		return w.assign(s)
+	case *ast.LocalAssignStmt:
+		w.exprs(s.Exprs)
+	case *ast.FuncCallStmt:
+		s.Expr = w.expr(s.Expr)
+	case *ast.DoBlockStmt:
+		w.stmts(s.Stmts)
+	case *ast.WhileStmt:
+		s.Condition = w.expr(s.Condition)
+		w.stmts(s.Stmts)
+	case *ast.RepeatStmt:
+		s.Condition = w.expr(s.Condition)
+		w.stmts(s.Stmts)
+	case *ast.IfStmt:
+		s.Condition = w.expr(s.Condition)
+		w.stmts(s.Then)
+		w.stmts(s.Else)
+	case *ast.NumberForStmt:
+		s.Init, s.Limit, s.Step = w.expr(s.Init), w.expr(s.Limit), w.expr(s.Step)
+		w.stmts(s.Stmts)
+	case *ast.GenericForStmt:
+		w.exprs(s.Exprs)
+		w.stmts(s.Stmts)
+	case *ast.FuncDefStmt:
+		return w.define(s)
+	case *ast.ReturnStmt:
+		w.exprs(s.Exprs)
+	}
+	return s
+}
+
+// define turns function t.k() and function t:k() into writes.
+func (w *rewriter) define(s *ast.FuncDefStmt) ast.Stmt {
+	w.stmts(s.Func.Stmts)
+	var object, key ast.Expr
+	switch at, ok := s.Name.Func.(*ast.AttrGetExpr); {
+	case ok:
+		object, key = w.expr(at.Object), w.expr(at.Key)
+	case s.Name.Func == nil:
+		object, key = w.expr(s.Name.Receiver), on(s, &ast.StringExpr{Value: s.Name.Method})
+		s.Func.ParList.Names = append([]string{"self"}, s.Func.ParList.Names...)
+	default:
+		return s
+	}
+	return on(s, &ast.FuncCallStmt{Expr: w.call(s, opSet, object, key, s.Func)})
+}
+
+// assign turns writes to fields into calls. With several at once, all is evaluated before anything is written.
+func (w *rewriter) assign(s *ast.AssignStmt) ast.Stmt {
+	w.exprs(s.Rhs)
+	fields := 0
+	for _, l := range s.Lhs {
+		if at, ok := l.(*ast.AttrGetExpr); ok {
+			at.Object, at.Key = w.expr(at.Object), w.expr(at.Key)
+			fields++
+		}
+	}
+	switch {
+	case fields == 0:
+		return s
+	case len(s.Lhs) == 1 && len(s.Rhs) == 1:
+		at := s.Lhs[0].(*ast.AttrGetExpr)
+		return on(s, &ast.FuncCallStmt{Expr: w.call(s, opSet, at.Object, at.Key, s.Rhs[0])})
+	}
+	local := func(e ...ast.Expr) *ast.LocalAssignStmt {
+		w.temp++
+		return on(s, &ast.LocalAssignStmt{Names: []string{fmt.Sprint("\x00", w.temp)}, Exprs: e})
+	}
+	name := func(l *ast.LocalAssignStmt, i int) ast.Expr { return on(s, &ast.IdentExpr{Value: l.Names[i]}) }
+	var before, after []ast.Stmt
+	values := local(s.Rhs...)
+	for range s.Lhs[1:] {
+		w.temp++
+		values.Names = append(values.Names, fmt.Sprint("\x00", w.temp))
+	}
+	for i, l := range s.Lhs {
+		if at, ok := l.(*ast.AttrGetExpr); ok {
+			object, key := local(at.Object), local(at.Key)
+			before = append(before, object, key)
+			after = append(after, on(s, &ast.FuncCallStmt{Expr: w.call(s, opSet, name(object, 0), name(key, 0), name(values, i))}))
+		} else {
+			after = append(after, on(s, &ast.AssignStmt{Lhs: []ast.Expr{l}, Rhs: []ast.Expr{name(values, i)}}))
+		}
+	}
+	slices.Reverse(after) // as the interpreter does
+	return on(s, &ast.DoBlockStmt{Stmts: slices.Concat(before, []ast.Stmt{values}, after)})
+}
+
+func (w *rewriter) exprs(es []ast.Expr) {
+	for i, e := range es {
+		es[i] = w.expr(e)
+	}
+}
+
+func (w *rewriter) expr(e ast.Expr) ast.Expr {
+	switch e := e.(type) {
+	case *ast.AttrGetExpr:
+		e.Object, e.Key = w.expr(e.Object), w.expr(e.Key)
+	case *ast.TableExpr:
+		return w.table(e)
+	case *ast.FuncCallExpr:
+		e.Func, e.Receiver = w.expr(e.Func), w.expr(e.Receiver)
+		w.exprs(e.Args)
+	case *ast.LogicalOpExpr:
+		e.Lhs, e.Rhs = w.expr(e.Lhs), w.expr(e.Rhs)
+	case *ast.RelationalOpExpr:
+		e.Lhs, e.Rhs = w.expr(e.Lhs), w.expr(e.Rhs)
+	case *ast.ArithmeticOpExpr:
+		e.Lhs, e.Rhs = w.expr(e.Lhs), w.expr(e.Rhs)
+	case *ast.StringConcatOpExpr:
+		return w.concat(e)
+	case *ast.UnaryMinusOpExpr:
+		e.Expr = w.expr(e.Expr)
+	case *ast.UnaryNotOpExpr:
+		e.Expr = w.expr(e.Expr)
+	case *ast.UnaryLenOpExpr:
+		e.Expr = w.expr(e.Expr)
+	case *ast.FunctionExpr:
+		w.stmts(e.Stmts)
+	}
+	return e
+}
+
+func (w *rewriter) concat(e *ast.StringConcatOpExpr) ast.Expr {
+	args := []ast.Expr{w.expr(e.Lhs)}
+	rest := e.Rhs
+	for {
+		next, ok := rest.(*ast.StringConcatOpExpr)
+		if !ok {
+			args = append(args, w.expr(rest))
+			break
+		}
+		args = append(args, w.expr(next.Lhs))
+		rest = next.Rhs
+	}
+	for len(args) > concatArgs {
+		args = append([]ast.Expr{w.call(e, opConcat, args[:concatArgs]...)}, args[concatArgs:]...)
+	}
+	return w.call(e, opConcat, args...)
+}
+
+func (w *rewriter) table(e *ast.TableExpr) ast.Expr {
+	if len(e.Fields) > maxEntries && w.problem == nil {
+		w.problem = &Problem{Name: w.u.name, Line: e.Line(), Message: fmt.Sprintf("a table of %d fields; at most %d are allowed", len(e.Fields), maxEntries)}
+	}
+	static := true
+	for i, f := range e.Fields {
+		if f.Key != nil {
+			_, literal := f.Key.(*ast.StringExpr)
+			static = static && literal
+			f.Key = w.expr(f.Key)
+		}
+		f.Value = w.expr(f.Value)
+		if f.Key == nil && i == len(e.Fields)-1 && spreads(f.Value) {
+			static = false
+		}
+	}
+	if len(e.Fields) == 0 {
+		return e
+	}
+	if static {
+		return w.call(e, opMade, e, number(e, len(e.Fields)))
+	}
+	var t ast.Expr = on(e, &ast.TableExpr{})
+	index := 1
+	for part := range slices.Chunk(e.Fields, fillFields) {
+		spec, args := "", []ast.Expr{t, number(e, index), nil}
+		spread := false
+		for _, f := range part {
+			switch {
+			case f.Key != nil:
+				spec += "k"
+				args = append(args, single(f.Key), single(f.Value))
+			case f == e.Fields[len(e.Fields)-1] && spreads(f.Value):
+				spec += "m"
+				args, spread = append(args, f.Value), true
+			default:
+				spec += "p"
+				index++
+				args = append(args, single(f.Value))
+			}
+		}
+		args[2] = on(e, &ast.StringExpr{Value: spec})
+		if spread {
+			t = w.callAll(e, opFill, args...)
+		} else {
+			t = w.call(e, opFill, args...)
+		}
+	}
+	return t
+}
+
+// spreads reports whether an expression gives all of several values where it stands last.
+func spreads(e ast.Expr) bool {
+	switch e := e.(type) {
+	case *ast.FuncCallExpr:
+		return !e.AdjustRet
+	case *ast.Comma3Expr:
+		return !e.AdjustRet
+	}
+	return false
+}
+
+// single makes an expression give one value wherever it stands.
+func single(e ast.Expr) ast.Expr {
+	switch e := e.(type) {
+	case *ast.FuncCallExpr:
+		e.AdjustRet = true
+	case *ast.Comma3Expr:
+		e.AdjustRet = true
+	}
+	return e
+}
+
+// call makes the call of an operation; each argument is one value.
+func (w *rewriter) call(at ast.PositionHolder, op int, args ...ast.Expr) *ast.FuncCallExpr {
+	for _, a := range args {
+		single(a)
+	}
+	return w.callAll(at, op, args...)
+}
+
+// callAll is call with a last argument that may be several values.
+func (w *rewriter) callAll(at ast.PositionHolder, op int, args ...ast.Expr) *ast.FuncCallExpr {
+	f := on(at, &ast.StringExpr{Value: opNames[op]})
+	return on(at, &ast.FuncCallExpr{Func: f, Args: slices.Clone(args), AdjustRet: true})
+}
+
+func number(at ast.PositionHolder, n int) ast.Expr {
+	return on(at, &ast.NumberExpr{Value: strconv.Itoa(n)})
+}
+
+// on puts a node where at is.
+func on[T ast.PositionHolder](at ast.PositionHolder, node T) T {
+	node.SetLine(at.Line())
+	node.SetLastLine(at.LastLine())
+	return node
+}
