@@ -1,10 +1,13 @@
 package control
 
 import (
+	"path/filepath"
 	"slices"
+	"strings"
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/model-gateway/model-gateway/pkg/fault"
 	"github.com/model-gateway/model-gateway/pkg/inference"
 	tritonpb "github.com/model-gateway/model-gateway/proto/triton"
 )
@@ -34,16 +37,17 @@ func (s *Service) seen(caller *inference.Caller, up Upstream, model string) []st
 
 // mayChange refuses a caller that may not load or unload a model. Clients name models here as the upstream does. One that
 // has several names here takes access to all of them, since all of them change with it; one that has none, or a request
-// that takes other models along, takes access to everything.
+// that takes other models along, takes access to everything. So does a load with parameters: they bring a configuration and
+// files, which may be any program, or an ensemble that loads other models.
 func (s *Service) mayChange(caller *inference.Caller, up Upstream, request proto.Message) error {
 	if s.Access == nil {
 		return nil
 	}
 	var model string
-	var more bool
+	var more, own bool
 	switch r := request.(type) {
 	case *tritonpb.RepositoryModelLoadRequest:
-		model = r.ModelName
+		model, own = r.ModelName, len(r.Parameters) > 0
 	case *tritonpb.RepositoryModelUnloadRequest:
 		model, more = r.ModelName, r.Parameters[unloadDependents].GetBoolParam()
 	default:
@@ -57,7 +61,33 @@ func (s *Service) mayChange(caller *inference.Caller, up Upstream, request proto
 	if len(names) == 0 || more || slices.ContainsFunc(names, refused) {
 		return s.Access.Refusal(caller, model, inference.Repository)
 	}
+	if own {
+		return fault.MayNot(caller.Name, "load files or a configuration of its own into", model)
+	}
 	return nil
+}
+
+// stays refuses to load what would be written outside of the model's folder, whoever asks: model servers have made files of
+// names as they came.
+func stays(request proto.Message) error {
+	r, ok := request.(*tritonpb.RepositoryModelLoadRequest)
+	if !ok {
+		return nil
+	}
+	if leads(r.ModelName) {
+		return fault.New(fault.InvalidArgument, "model name %.80q leads out of the model repository; send the plain name of a model", r.ModelName)
+	}
+	for name := range r.Parameters {
+		if file, ok := strings.CutPrefix(name, "file:"); ok && (file == "" || leads(file)) {
+			return fault.New(fault.InvalidArgument, "parameter %.80q leads out of the model's folder; name files like file:1/model.onnx", name)
+		}
+	}
+	return nil
+}
+
+// leads reports whether a path leads elsewhere than below where it begins.
+func leads(path string) bool {
+	return strings.ContainsAny(path, "\\\x00") || path != "" && !filepath.IsLocal(path)
 }
 
 // unloadDependents is the parameter that unloads with a model those that it is made of.

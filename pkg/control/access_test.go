@@ -196,6 +196,72 @@ func TestLoadingTakesAccessToEveryNameOfTheModel(t *testing.T) {
 	}
 }
 
+// parameters makes parameters of a load: files and a configuration.
+func parameters(list ...string) map[string]*tritonpb.ModelRepositoryParameter {
+	all := make(map[string]*tritonpb.ModelRepositoryParameter, len(list))
+	for _, name := range list {
+		all[name] = &tritonpb.ModelRepositoryParameter{ParameterChoice: &tritonpb.ModelRepositoryParameter_BytesParam{BytesParam: []byte("x")}}
+	}
+	return all
+}
+
+func TestLoadingFilesOrAConfigurationOfOnesOwnTakesAccessToEverything(t *testing.T) {
+	told := 0
+	ok := conn(func(string, proto.Message) (proto.Message, error) {
+		told++
+		return &tritonpb.RepositoryModelLoadResponse{}, nil
+	})
+	v := names{
+		view{ups: []Upstream{&up{name: "a", endpoints: []conn{ok}}}, open: []inference.Kind{inference.Repository}},
+		map[string][]string{"fraud": {"fraud"}},
+	}
+	for _, sent := range [][]string{{"config"}, {"file:1/model.onnx"}, {"config", "file:1/model.py"}, {"max_queue"}} {
+		request := &tritonpb.RepositoryModelLoadRequest{ModelName: "fraud", Parameters: parameters(sent...)}
+		for _, hide := range []bool{false, true} {
+			told = 0
+			_, err := askAs[proto.Message](t, v, rules(hide, "fraud"), "bob", inference.Repository, "RepositoryModelLoad", request)
+			if f := fault.Of(err); f == nil || f.Kind != fault.Forbidden || !strings.Contains(f.Msg, "configuration of its own") || told != 0 {
+				t.Errorf("%v: %v, told %d", sent, err, told)
+			}
+			if _, err := askAs[proto.Message](t, v, rules(hide, "*"), "bob", inference.Repository, "RepositoryModelLoad", request); err != nil || told != 1 {
+				t.Errorf("%v by who may load everything: %v, told %d", sent, err, told)
+			}
+		}
+	}
+}
+
+func TestNothingIsLoadedThatLeadsOutOfItsFolderWhoeverAsks(t *testing.T) {
+	told := 0
+	ok := conn(func(string, proto.Message) (proto.Message, error) {
+		told++
+		return &tritonpb.RepositoryModelLoadResponse{}, nil
+	})
+	v := view{ups: []Upstream{&up{name: "a", endpoints: []conn{ok}}}, open: []inference.Kind{inference.Repository}}
+	for _, r := range []*tritonpb.RepositoryModelLoadRequest{
+		{ModelName: "fraud", Parameters: parameters("file:../../etc/cron.d/x")},
+		{ModelName: "fraud", Parameters: parameters("config", "file:1/../../x")},
+		{ModelName: "fraud", Parameters: parameters("file:/etc/passwd")},
+		{ModelName: "fraud", Parameters: parameters(`file:1\..\x`)},
+		{ModelName: "fraud", Parameters: parameters("file:")},
+		{ModelName: "fraud", Parameters: parameters("file:1/m\x00.onnx")},
+		{ModelName: "../fraud"}, {ModelName: "/fraud"}, {ModelName: ".."}, {ModelName: "a/../../b"},
+	} {
+		for who, p := range map[string]*access.Policy{"with every right": rules(true, "*"), "on a trusted network": access.New(false, nil, false)} {
+			if _, err := askAs[proto.Message](t, v, p, "bob", inference.Repository, "RepositoryModelLoad", r); fault.Of(err) == nil || fault.Of(err).Kind != fault.InvalidArgument || told != 0 {
+				t.Errorf("%s, %v: %v, told %d", who, r, err, told)
+			}
+		}
+	}
+	for _, r := range []*tritonpb.RepositoryModelLoadRequest{
+		{ModelName: "team/bert", Parameters: parameters("config", "file:1/model.onnx", "file:1/a/..b")}, {ModelName: "fraud"}, {},
+	} {
+		told = 0
+		if _, err := askAs[proto.Message](t, v, rules(true, "*"), "bob", inference.Repository, "RepositoryModelLoad", r); err != nil || told != 1 {
+			t.Errorf("%v: %v, told %d", r, err, told)
+		}
+	}
+}
+
 func TestControlStaysClosedToWhoHasTheKindUntilTheConfigurationOpensIt(t *testing.T) {
 	v := view{ups: []Upstream{&up{name: "a", endpoints: []conn{func(string, proto.Message) (proto.Message, error) { t.Error("told"); return nil, nil }}}}}
 	p := access.New(false, []access.Rule{{Callers: []string{"sre"}, Models: []string{"*"}, Allow: []inference.Kind{inference.Repository, inference.Trace}}}, true)

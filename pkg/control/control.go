@@ -103,6 +103,9 @@ func (s *Service) Do(ctx context.Context, c *inference.Call, method string, requ
 	if err := s.mayChange(c.Caller, up, request); err != nil {
 		return nil, err
 	}
+	if err := stays(request); err != nil {
+		return nil, err
+	}
 	answer, err := s.everywhere(ctx, up, method, request)
 	if change, ok := changeOf(request); ok && s.Changed != nil {
 		change.Method, change.Upstream = method, up.Name()
