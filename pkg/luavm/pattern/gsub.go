@@ -2,6 +2,7 @@ package pattern
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 )
 
@@ -123,6 +124,9 @@ func (b *builder) finish() template {
 
 // luaTemplate reads the replacement of string.gsub for a pattern with so many captures.
 func luaTemplate(repl string, captures int) (template, error) {
+	if repl != "" && strings.IndexByte(repl, '%') < 0 {
+		return template{{text: repl}}, nil
+	}
 	b := builder{source: repl}
 	for at := 0; at < len(repl); at++ {
 		if repl[at] != '%' {
@@ -146,6 +150,49 @@ func luaTemplate(repl string, captures int) (template, error) {
 		}
 		if err := b.reference(n, at-1, at+1); err != nil {
 			return nil, err
+		}
+	}
+	return b.finish(), nil
+}
+
+// ngxTemplate reads the replacement of ngx.re.sub and ngx.re.gsub for a regular expression with so many captures.
+func ngxTemplate(repl string, captures int) (template, error) {
+	if repl != "" && strings.IndexByte(repl, '$') < 0 {
+		return template{{text: repl}}, nil
+	}
+	b := builder{source: repl}
+	for at := 0; at < len(repl); at++ {
+		if repl[at] != '$' {
+			b.text = append(b.text, repl[at])
+			continue
+		}
+		if strings.HasPrefix(repl[at+1:], "$") {
+			b.text = append(b.text, '$')
+			at++
+			continue
+		}
+		from := at + 1
+		brace := strings.HasPrefix(repl[from:], "{")
+		if brace {
+			from++
+		}
+		end := from
+		for end < len(repl) && end < from+3 && repl[end] >= '0' && repl[end] <= '9' {
+			end++
+		}
+		n, err := strconv.Atoi(repl[from:end])
+		if err != nil || brace && !strings.HasPrefix(repl[end:], "}") {
+			return nil, b.fail(at, min(end+1, len(repl)), "this names no capture", "use $0 (the match), $1 or ${1} and so on, or $$ for the character")
+		}
+		if n > captures {
+			return nil, b.fail(at, end, fmt.Sprintf("the regular expression has %d captures", captures), "use $$ for the character $")
+		}
+		if err := b.reference(n, at, end); err != nil {
+			return nil, err
+		}
+		at = end - 1
+		if brace {
+			at = end
 		}
 	}
 	return b.finish(), nil

@@ -149,7 +149,7 @@ func (p *program) skip(s string, start int) int {
 
 // match tries to match at start. end is -1 if it does not.
 func (m *machine) match(p *program, s string, start int) (end int, err error) {
-	m.jobs = append(m.jobs[:0], job{kind: jobGo, pos: uint16(start)})
+	m.jobs = append(m.jobs[:0], job{kind: jobGo, pc: p.entry, pos: uint16(start)})
 	for len(m.jobs) > 0 {
 		pc, pos, ok := m.next(p, s)
 		if !ok {

@@ -185,39 +185,56 @@ func escaped(ch byte) set {
 	return s
 }
 
-// bracket reads a set, from its [ to its ]. The first character is part of it even if it is ].
+// bracket reads a set, from its [ to its ].
 func (c *luaCompiler) bracket() (s set, err error) {
-	from := c.at
-	c.at++
-	negated := c.peek(0) == '^'
+	end, err := c.bracketEnd()
+	if err != nil {
+		return s, err
+	}
+	at := c.at + 1
+	negated := c.src[at] == '^'
 	if negated {
-		c.at++
+		at++
 	}
-	for first := true; first || c.peek(0) != ']'; first = false {
-		ch := c.peek(0)
-		if ch < 0 {
-			return s, c.fail(from, len(c.src), "this set is never closed", "write ] where it ends, or %[ for the character")
-		}
-		if ch == '%' && c.peek(1) >= 0 {
-			class := escaped(c.src[c.at+1])
+	for at < end {
+		ch := c.src[at]
+		switch {
+		case ch == '%' && at+1 < end:
+			class := escaped(c.src[at+1])
 			s.addSet(&class)
-			c.at += 2
-			continue
+			at += 2
+		case at+2 < end && c.src[at+1] == '-':
+			s.addRange(ch, c.src[at+2]) // whatever it is: [a-%a] goes from a to %, and has an a
+			at += 3
+		default:
+			s.add(ch)
+			at++
 		}
-		// A range may end with any character but the ] that closes the set: [a-%] goes from a to %.
-		if hi := c.peek(2); c.peek(1) == '-' && hi >= 0 && (hi != ']') {
-			s.addRange(byte(ch), byte(hi))
-			c.at += 3
-			continue
-		}
-		s.add(byte(ch))
-		c.at++
 	}
-	c.at++
+	c.at = end + 1
 	if negated {
 		s = s.complement()
 	}
 	return s, nil
+}
+
+// bracketEnd finds the ] of the set that begins at c.at: the first one that is neither escaped nor the set's first
+// character. Lua looks for it before it looks at what is inside, so [a-%] has no end.
+func (c *luaCompiler) bracketEnd() (int, error) {
+	at := c.at + 1
+	if at < len(c.src) && c.src[at] == '^' {
+		at++
+	}
+	for first := true; at < len(c.src); first = false {
+		switch {
+		case c.src[at] == ']' && !first:
+			return at, nil
+		case c.src[at] == '%':
+			at++
+		}
+		at++
+	}
+	return 0, c.fail(c.at, len(c.src), "this set is never closed", "write ] where it ends, or %[ for the character")
 }
 
 // repeat emits a single-byte class with the repetition that follows it.

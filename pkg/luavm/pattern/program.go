@@ -50,9 +50,10 @@ const (
 	atFrom             // only where the search starts, or the match before it ended: option "a" of ngx.re
 )
 
-// program is a compiled pattern. It starts at instruction 0.
+// program is a compiled pattern.
 type program struct {
 	insts    []inst
+	entry    uint16 // the instruction to start with
 	captures []bool // which of the captures are position captures
 	pairs    [][2]byte
 	rows     int // rows of the memo
@@ -95,7 +96,7 @@ func (p *program) finish() {
 	}
 	p.firstC = -1
 	var first set
-	if p.addFirst(&first, 0, make([]bool, len(p.insts))) {
+	if p.addFirst(&first, p.entry, make([]bool, len(p.insts))) {
 		p.first = &first
 		if c, ok := first.single(); ok {
 			p.firstC = int(c)
@@ -135,7 +136,7 @@ func (in *inst) bytes() *set {
 // instructions × places steps.
 func (p *program) chooseRows() {
 	ways := make([]int, len(p.insts))
-	ways[0] = 1
+	ways[p.entry] = 1
 	for i := range p.insts {
 		in := &p.insts[i]
 		switch in.op {
