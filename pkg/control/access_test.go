@@ -244,7 +244,10 @@ func TestNothingIsLoadedThatLeadsOutOfItsFolderWhoeverAsks(t *testing.T) {
 		{ModelName: "fraud", Parameters: parameters(`file:1\..\x`)},
 		{ModelName: "fraud", Parameters: parameters("file:")},
 		{ModelName: "fraud", Parameters: parameters("file:1/m\x00.onnx")},
-		{ModelName: "../fraud"}, {ModelName: "/fraud"}, {ModelName: ".."}, {ModelName: "a/../../b"},
+		{ModelName: "../fraud"},
+		{ModelName: "/fraud"},
+		{ModelName: ".."},
+		{ModelName: "a/../../b"},
 	} {
 		for who, p := range map[string]*access.Policy{"with every right": rules(true, "*"), "on a trusted network": access.New(false, nil, false)} {
 			if _, err := askAs[proto.Message](t, v, p, "bob", inference.Repository, "RepositoryModelLoad", r); fault.Of(err) == nil || fault.Of(err).Kind != fault.InvalidArgument || told != 0 {
