@@ -88,14 +88,18 @@ const (
 	AttrDuration   = "duration_ms"
 	AttrUpstreamIn = "upstream_ms"
 	AttrSuppressed = "suppressed" // lines of the same reason left out since the last one
-	AttrMirror     = "mirror" // the target that a copy of the call went to
-	AttrOutcome    = "outcome"
-	AttrOutput     = "output"
-	AttrValue      = "value"
-	AttrMirrored   = "mirrored_value"
-	AttrMaxAbs     = "max_abs_difference"
-	AttrScore      = "score"
-	AttrMirrScore  = "mirrored_score"
 	AttrPanic      = "panic"
 	AttrStack      = "stack"
+)
+
+// Names of attributes of log lines about mirrored calls, beside those above.
+const (
+	AttrMirror        = "mirror" // the target that a copy of the call went to
+	AttrOutcome       = "outcome"
+	AttrOutput        = "output"
+	AttrMaxAbs        = "max_abs_difference"
+	AttrValue         = "value"
+	AttrMirroredValue = "mirrored_value"
+	AttrScore         = "score"
+	AttrMirroredScore = "mirrored_score"
 )
