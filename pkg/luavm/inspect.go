@@ -1,9 +1,310 @@
 package luavm
 
+import (
+	"cmp"
+	"maps"
+	"slices"
+
+	"github.com/yuin/gopher-lua/ast"
+)
+
+// findings is what can be told of a script without running it.
 type findings struct {
 	errors, warnings Problems
-	targets          []string
-	ownGlobals       bool
+	targets          []string // sorted
+	ownGlobals       bool     // it writes globals, or asks for the table of them
 }
 
-func inspect(u *unit) findings { return findings{ownGlobals: true} }
+// inspect looks at a tree that has not been rewritten.
+func inspect(u *unit) findings {
+	in := &inspector{u: u, scope: &scope{names: map[string]*local{}}, written: map[string]int{}, read: map[string]int{}, functions: map[string]*ast.FunctionExpr{}}
+	in.block(u.chunk)
+	in.globals()
+	t := &targeter{in: in, found: map[string]bool{}, seen: map[any]bool{}}
+	returns := t.returns(u.chunk)
+	if returns == 0 {
+		in.warnings = append(in.warnings, Problem{Name: u.name, Line: 1, Message: "it returns nothing, and so never has an opinion: return a target's name"})
+	}
+	return findings{
+		errors: in.errors.sorted(), warnings: in.warnings.sorted(),
+		targets:    slices.Sorted(maps.Keys(t.found)),
+		ownGlobals: len(in.written) > 0 || in.read["_G"] > 0,
+	}
+}
+
+// local is a local variable, and what it is ever given.
+type local struct {
+	values []ast.Expr
+	opaque bool // it is given what cannot be told
+}
+
+type scope struct {
+	names map[string]*local
+	outer *scope
+}
+
+// inspector walks over a script and knows which names are local where.
+type inspector struct {
+	u                *unit
+	scope            *scope
+	errors, warnings Problems
+	written, read    map[string]int // globals, and the line they are first seen at
+	functions        map[string]*ast.FunctionExpr
+	uses             map[*ast.IdentExpr]*local
+}
+
+func (in *inspector) declare(name string, opaque bool, values ...ast.Expr) {
+	in.scope.names[name] = &local{opaque: opaque, values: values}
+}
+
+func (in *inspector) find(name string) *local {
+	for s := in.scope; s != nil; s = s.outer {
+		if l := s.names[name]; l != nil {
+			return l
+		}
+	}
+	return nil
+}
+
+func (in *inspector) nested(f func()) {
+	in.scope = &scope{names: map[string]*local{}, outer: in.scope}
+	f()
+	in.scope = in.scope.outer
+}
+
+func (in *inspector) block(stmts []ast.Stmt) {
+	for _, s := range stmts {
+		in.stmt(s)
+	}
+}
+
+func (in *inspector) inner(stmts []ast.Stmt) { in.nested(func() { in.block(stmts) }) }
+
+func (in *inspector) stmt(s ast.Stmt) {
+	switch s := s.(type) {
+	case *ast.AssignStmt:
+		in.exprs(s.Rhs...)
+		for i, l := range s.Lhs {
+			in.assign(l, s.Rhs, i)
+		}
+	case *ast.LocalAssignStmt:
+		in.local(s)
+	case *ast.FuncCallStmt:
+		in.expr(s.Expr)
+	case *ast.DoBlockStmt:
+		in.inner(s.Stmts)
+	case *ast.WhileStmt:
+		in.expr(s.Condition)
+		in.inner(s.Stmts)
+	case *ast.RepeatStmt:
+		in.nested(func() { in.block(s.Stmts); in.expr(s.Condition) })
+	case *ast.IfStmt:
+		in.expr(s.Condition)
+		in.inner(s.Then)
+		in.inner(s.Else)
+	case *ast.NumberForStmt:
+		in.exprs(s.Init, s.Limit, s.Step)
+		in.nested(func() { in.declare(s.Name, true); in.block(s.Stmts) })
+	case *ast.GenericForStmt:
+		in.exprs(s.Exprs...)
+		in.nested(func() {
+			for _, n := range s.Names {
+				in.declare(n, true)
+			}
+			in.block(s.Stmts)
+		})
+	case *ast.FuncDefStmt:
+		in.define(s)
+	case *ast.ReturnStmt:
+		in.exprs(s.Exprs...)
+	}
+}
+
+func (in *inspector) local(s *ast.LocalAssignStmt) {
+	if len(s.Names) == 1 && len(s.Exprs) == 1 {
+		if f, ok := s.Exprs[0].(*ast.FunctionExpr); ok { // it may call itself
+			in.functions[s.Names[0]] = f
+			in.declare(s.Names[0], false, f)
+			in.expr(f)
+			return
+		}
+	}
+	in.exprs(s.Exprs...)
+	for i, n := range s.Names {
+		value, known := valueAt(s.Exprs, i)
+		if value == nil {
+			in.declare(n, !known)
+		} else {
+			in.declare(n, false, value)
+		}
+	}
+}
+
+// valueAt gives the expression for the i-th of several variables. Without one it is nil, which is known unless the last
+// expression gives several values.
+func valueAt(es []ast.Expr, i int) (e ast.Expr, known bool) {
+	last := len(es) - 1
+	switch {
+	case i < last || i == last && !spreads(es[i]):
+		return es[i], true
+	case i == last:
+		return es[i], false
+	case last >= 0 && spreads(es[last]):
+		return nil, false
+	}
+	return nil, true
+}
+
+func (in *inspector) assign(l ast.Expr, values []ast.Expr, i int) {
+	id, ok := l.(*ast.IdentExpr)
+	if !ok {
+		in.expr(l)
+		return
+	}
+	value, known := valueAt(values, i)
+	v := in.find(id.Value)
+	switch {
+	case v == nil:
+		in.write(id)
+	case value != nil:
+		v.values = append(v.values, value)
+	case !known:
+		v.opaque = true
+	}
+}
+
+func (in *inspector) write(id *ast.IdentExpr) {
+	if in.written[id.Value] == 0 {
+		in.written[id.Value] = max(id.Line(), 1)
+	}
+}
+
+func (in *inspector) define(s *ast.FuncDefStmt) {
+	method := false
+	switch f := s.Name.Func.(type) {
+	case *ast.IdentExpr:
+		if v := in.find(f.Value); v != nil {
+			v.values = append(v.values, s.Func)
+		} else {
+			in.write(f)
+		}
+		in.functions[f.Value] = s.Func
+	case nil:
+		in.expr(s.Name.Receiver)
+		method = true
+	default:
+		in.expr(f)
+	}
+	in.function(s.Func, method)
+}
+
+func (in *inspector) function(f *ast.FunctionExpr, method bool) {
+	in.nested(func() {
+		if method {
+			in.declare("self", true)
+		}
+		for _, n := range f.ParList.Names {
+			in.declare(n, true)
+		}
+		in.block(f.Stmts)
+	})
+}
+
+func (in *inspector) exprs(es ...ast.Expr) {
+	for _, e := range es {
+		in.expr(e)
+	}
+}
+
+func (in *inspector) expr(e ast.Expr) {
+	switch e := e.(type) {
+	case *ast.IdentExpr:
+		in.ident(e)
+	case *ast.AttrGetExpr:
+		in.attribute(e)
+		in.exprs(e.Object, e.Key)
+	case *ast.TableExpr:
+		for _, f := range e.Fields {
+			in.exprs(f.Key, f.Value)
+		}
+	case *ast.FuncCallExpr:
+		in.patterns(e)
+		in.exprs(e.Func, e.Receiver)
+		in.exprs(e.Args...)
+	case *ast.LogicalOpExpr:
+		in.exprs(e.Lhs, e.Rhs)
+	case *ast.RelationalOpExpr:
+		in.exprs(e.Lhs, e.Rhs)
+	case *ast.StringConcatOpExpr:
+		in.exprs(e.Lhs, e.Rhs)
+	case *ast.ArithmeticOpExpr:
+		in.exprs(e.Lhs, e.Rhs)
+	case *ast.UnaryMinusOpExpr:
+		in.expr(e.Expr)
+	case *ast.UnaryNotOpExpr:
+		in.expr(e.Expr)
+	case *ast.UnaryLenOpExpr:
+		in.expr(e.Expr)
+	case *ast.FunctionExpr:
+		in.function(e, false)
+	}
+}
+
+func (in *inspector) ident(e *ast.IdentExpr) {
+	if v := in.find(e.Value); v != nil {
+		if in.uses == nil {
+			in.uses = map[*ast.IdentExpr]*local{}
+		}
+		in.uses[e] = v
+		return
+	}
+	if in.read[e.Value] == 0 {
+		in.read[e.Value] = max(e.Line(), 1)
+	}
+}
+
+// path gives the dotted name of a field of a global, such as ngx.re.match, or "".
+func (in *inspector) path(e ast.Expr) string {
+	switch e := e.(type) {
+	case *ast.IdentExpr:
+		if in.find(e.Value) == nil {
+			return e.Value
+		}
+	case *ast.AttrGetExpr:
+		key, ok := e.Key.(*ast.StringExpr)
+		if outer := in.path(e.Object); ok && outer != "" {
+			return outer + "." + key.Value
+		}
+	}
+	return ""
+}
+
+func (in *inspector) attribute(e *ast.AttrGetExpr) {
+	path := in.path(e)
+	if path == "" {
+		return
+	}
+	key := e.Key.(*ast.StringExpr)
+	if remedy, ok := removed[path]; ok {
+		in.errors = append(in.errors, in.u.at(key.Line(), key.Value, 0, "%s is not available: %s", path, remedy))
+	} else if unknownField(path) {
+		in.warnings = append(in.warnings, in.u.at(key.Line(), key.Value, 0, "%s is not available: it is nil%s", path, suggest(path)))
+	}
+}
+
+// globals tells of names that are not local anywhere.
+func (in *inspector) globals() {
+	for name, line := range in.read {
+		switch remedy, gone := removed[name]; {
+		case in.written[name] > 0 || library.RawGetString(name).String() != "nil" || name == "_G":
+		case gone:
+			in.errors = append(in.errors, in.u.at(line, name, 0, "%s is not available: %s", name, remedy))
+		default:
+			in.warnings = append(in.warnings, in.u.at(line, name, 0, "%s is never set: it is nil%s", name, suggest(name)))
+		}
+	}
+	for name, line := range in.written {
+		in.warnings = append(in.warnings, in.u.at(line, name, 0, "%s is a global variable: write local %s (it does not outlive the call, and it is slower)", name, name))
+	}
+	slices.SortFunc(in.warnings, func(a, b Problem) int { return cmp.Compare(a.Message, b.Message) })
+}
