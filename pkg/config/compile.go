@@ -39,7 +39,7 @@ const (
 
 // Environment lists the variables that Load asks for.
 func Environment() []string {
-	return []string{envTriton, envUpstreams, envData, envAdmin, envMetrics, envMaxMessage, envDrainBefore, envDrainGrace, envStateDir, envRedis}
+	return []string{envTriton, envUpstreams, envData, envAdmin, envMetrics, envMaxMessage, envDrainBefore, envDrainGrace, envStateDir, envLuaDir, envRedis}
 }
 
 // minSecret is how long a text must be to be worth hiding; shorter ones stand everywhere.
@@ -55,6 +55,8 @@ type compiler struct {
 
 	whenDown   inference.WhenDown // of limits that do not say
 	limitNames map[string]limitAt
+
+	luaDirWritten string // lua.dir as the file has it
 }
 
 func (c *compiler) compile(f *File) *Config {
@@ -69,6 +71,7 @@ func (c *compiler) compile(f *File) *Config {
 		Max: defaultMax, FirstAnswer: defaultFirstAnswer, Idle: defaultIdle,
 	})
 	c.upstreams(f.Upstreams)
+	c.lua(f.Lua)
 	c.models(f.Models)
 	c.passthrough(f)
 	c.cfg.Limits = c.limits("limits", f.Limits, nil)

@@ -48,6 +48,8 @@ type Config struct {
 	Passthrough bool
 	// Control lists the kinds of control that are open: "repository", "shm", "trace", "log". Sorted, no doubles.
 	Control []string
+	// Lua says where scripts are.
+	Lua Lua
 	// StateDir is where the last good configuration is kept; "" keeps none.
 	StateDir string
 	// Defaults are the timeouts of models that pass through.
@@ -132,6 +134,13 @@ type Model struct {
 	Tensors *inference.Tensors
 	// Limits of this model: per model, user and model_caller.
 	Limits []*inference.Limit
+	// Split are the rules that send calls to other targets than Stable, in the file's order.
+	Split []SplitRule
+	// Scripted says that a script splits the calls where there is one of the model's name, or one named default: the file
+	// has neither Targets nor Split for it, and a script can have its name.
+	Scripted bool
+	// Mirror is where copies of calls go; nil when nowhere.
+	Mirror *Mirror
 	// SetHeaders are set on metadata toward the upstream, names in lower case; "{target}" in a value stands for
 	// the target's name. Nil when there are none.
 	SetHeaders map[string]string
@@ -180,6 +189,9 @@ func NeedsRestart(old, next *Config) []string {
 		{"listen.drain.before", old.Listen.DrainBefore == next.Listen.DrainBefore},
 		{"listen.drain.grace", old.Listen.DrainGrace == next.Listen.DrainGrace},
 		{"listen.tls", reflect.DeepEqual(old.Listen.TLS, next.Listen.TLS)},
+		{"lua.dir", old.Lua.Dir == next.Lua.Dir},
+		{"lua.deadline", old.Lua.Deadline == next.Lua.Deadline},
+		{"lua.history", old.Lua.History == next.Lua.History},
 		{"redis", (old.Redis == nil) == (next.Redis == nil)},
 		{"redis.address", slices.Equal(a.Addresses, b.Addresses)},
 		{"redis.mode", a.Mode == b.Mode},

@@ -35,7 +35,7 @@ type File struct {
 	Upstreams map[string]UpstreamFile `yaml:"upstreams"`
 	// Replicas is how many gateways share a rate while Redis has never been seen, 1 to 1000. Absent: 1.
 	Replicas int `yaml:"replicas" jsonschema:"minimum=1,maximum=1000"`
-	// Lua bounds scripts.
+	// Lua says where scripts are and what one may take.
 	Lua *LuaFile `yaml:"lua"`
 	// Defaults hold for every model that does not say otherwise.
 	Defaults PolicyFile `yaml:"defaults"`
@@ -263,10 +263,15 @@ type EjectFile struct {
 	AtMost Percent `yaml:"at_most"`
 }
 
-// LuaFile is the section `lua`.
+// LuaFile is the section `lua`. It cannot change while the gateway runs; the scripts can.
 type LuaFile struct {
-	// Deadline of one run, at most 5ms.
+	// Dir is the folder with the scripts. Absent: scripts/lua beside this file, else in the folder where the gateway runs.
+	// The environment's GATEWAY_LUA_DIR wins over it.
+	Dir string `yaml:"dir"`
+	// Deadline of one run, at most 5ms. Absent: 2ms.
 	Deadline Duration `yaml:"deadline"`
+	// History is how many versions of each script are kept, to go back to; 1 to 100. Absent: 10.
+	History int `yaml:"history" jsonschema:"minimum=1,maximum=100"`
 }
 
 // PolicyFile is how calls to a model are treated: the section `defaults`, and fields of a model.
@@ -374,11 +379,13 @@ type ModelFile struct {
 	Targets map[string]TargetFile `yaml:"targets"`
 	// Stable is the target of calls that nothing sends elsewhere; not needed where there is one target.
 	Stable string `yaml:"stable"`
-	// Split sends calls to other targets.
+	// Split sends calls to other targets than stable: rules that are asked in order until one has an answer. Absent, and without
+	// targets, the script of the model's own name decides where there is one, else the script named default; an empty list
+	// keeps them out.
 	Split []SplitRuleFile `yaml:"split"`
 	// Pins says which versions a caller may name: those of declared targets, or any. Absent: declared.
 	Pins string `yaml:"pins" jsonschema:"enum=declared,enum=any"`
-	// Mirror copies calls to another target.
+	// Mirror copies calls to another target, after their callers have their answers.
 	Mirror *MirrorFile `yaml:"mirror"`
 	// Limits are rates of this model: per model, user or caller. They are drawn together, all or none.
 	Limits []LimitFile `yaml:"limits"`
@@ -408,33 +415,48 @@ type TargetFile struct {
 	Version Version `yaml:"version"`
 }
 
-// SplitRuleFile is one entry of `models[].split`; the first that has an answer decides.
+// SplitRuleFile is one entry of `models[].split`; the first that has an answer decides. It has one of to, script and weights.
 type SplitRuleFile struct {
-	// When the rule holds.
+	// When the rule holds. Absent: for every call.
 	When *WhenFile `yaml:"when"`
 	// To is a target by name.
 	To string `yaml:"to"`
-	// Script is a Lua file that answers a target's name.
+	// Script is a Lua file in lua.dir that answers a target's name.
 	Script string `yaml:"script"`
-	// Weights of targets by name.
+	// Weights are shares of users by target, which add up to 100. A user stays where it is while shares change, as far as they let it;
+	// a call without a user goes by its request id.
 	Weights map[string]float64 `yaml:"weights"`
-	// Salt of the hash that keeps a user on one target.
+	// Salt of the hash that places users, such as the experiment's name: another one places the same users elsewhere. Absent:
+	// the model's name.
 	Salt string `yaml:"salt"`
+	// SetHeaders are metadata for the upstream on calls that this rule decides, over those of the model; {target} stands for
+	// the target's name.
+	SetHeaders map[string]string `yaml:"set_headers"`
 }
 
-// WhenFile is a condition on a call.
+// WhenFile is a condition on a call: one of header, metadata and who, and one of is, in, prefix and regex.
 type WhenFile struct {
-	// Header by name.
+	// Header of the client's metadata, by name. One of several values is enough.
 	Header string `yaml:"header"`
+	// Metadata is a key of the message's own metadata (Predict).
+	Metadata string `yaml:"metadata"`
+	// Who is about the user that the call is for, or the caller.
+	Who string `yaml:"who" jsonschema:"enum=user,enum=caller"`
 	// Is the value it must have.
 	Is string `yaml:"is"`
+	// In lists the values it may have.
+	In []string `yaml:"in"`
+	// Prefix it must begin with.
+	Prefix string `yaml:"prefix"`
+	// Regex is an expression of RE2 that must match somewhere in it; ^ and $ bind it.
+	Regex string `yaml:"regex"`
 }
 
 // MirrorFile is the section `models[].mirror`.
 type MirrorFile struct {
 	// To is a target by name.
 	To string `yaml:"to"`
-	// Percent of calls, 0 to 100.
+	// Percent of calls, above 0 and at most 100.
 	Percent float64 `yaml:"percent"`
 }
 

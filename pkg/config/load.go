@@ -79,6 +79,7 @@ func parse(path, base string, source []byte, env func(string) string, before *Co
 	if len(r.found) > 0 {
 		return nil, cfg.Files, r.all()
 	}
+	r.placeScripts(cfg)
 	hash := sha256.Sum256(source)
 	cfg.Path, cfg.Source, cfg.Hash = path, source, hex.EncodeToString(hash[:])
 	return cfg, cfg.Files, nil
@@ -88,15 +89,20 @@ func parse(path, base string, source []byte, env func(string) string, before *Co
 func (r *reader) all() Errors {
 	found := r.found.sorted()
 	for i := range found {
-		for _, secret := range r.secrets {
-			found[i].Excerpt = strings.ReplaceAll(found[i].Excerpt, secret, stars(secret))
-		}
-		found[i].Excerpt = hidden(found[i].Excerpt)
+		found[i].Excerpt = r.withoutSecrets(found[i].Excerpt)
 	}
 	if r.more > 0 {
 		found = append(found, Mistake{File: r.path, Msg: fmt.Sprintf("and %d more mistakes, shown once these are mended", r.more)})
 	}
 	return found
+}
+
+// withoutSecrets stars out what must not be shown of the file.
+func (r *reader) withoutSecrets(excerpt string) string {
+	for _, secret := range r.secrets {
+		excerpt = strings.ReplaceAll(excerpt, secret, stars(secret))
+	}
+	return hidden(excerpt)
 }
 
 // credential finds what looks like one, in a text that may be no YAML and of which nothing is known.

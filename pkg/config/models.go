@@ -45,6 +45,8 @@ func (c *compiler) models(files []ModelFile) {
 		}
 		c.stable(path+".stable", &m, f)
 		c.pins(path+".pins", &m)
+		c.split(path+".split", f.Split, &m)
+		m.Mirror = c.mirror(path+".mirror", f.Mirror, &m)
 		m.Timeouts = c.timeouts(path+".timeout", f.Timeout, c.cfg.Defaults)
 		m.Tensors = c.tensors(path+".tensors", f.Tensors)
 		m.Limits = c.limits(path+".limits", f.Limits, &m)
