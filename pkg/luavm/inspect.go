@@ -3,8 +3,11 @@ package luavm
 import (
 	"cmp"
 	"maps"
+	"math"
 	"slices"
+	"strings"
 
+	lua "github.com/yuin/gopher-lua"
 	"github.com/yuin/gopher-lua/ast"
 )
 
@@ -13,11 +16,15 @@ type findings struct {
 	errors, warnings Problems
 	targets          []string // sorted
 	ownGlobals       bool     // it writes globals, or asks for the table of them
+	fixed            map[ast.Expr]lua.LValue
 }
 
 // inspect looks at a tree that has not been rewritten.
 func inspect(u *unit) findings {
-	in := &inspector{u: u, scope: &scope{names: map[string]*local{}}, written: map[string]int{}, read: map[string]int{}, functions: map[string]*ast.FunctionExpr{}}
+	in := &inspector{
+		u: u, scope: &scope{names: map[string]*local{}}, written: map[string]int{}, read: map[string]int{},
+		functions: map[string]*ast.FunctionExpr{}, uses: map[*ast.IdentExpr]*local{}, paths: map[ast.Expr]string{},
+	}
 	in.block(u.chunk)
 	in.globals()
 	t := &targeter{in: in, found: map[string]bool{}, seen: map[any]bool{}}
@@ -29,6 +36,7 @@ func inspect(u *unit) findings {
 		errors: in.errors.sorted(), warnings: in.warnings.sorted(),
 		targets:    slices.Sorted(maps.Keys(t.found)),
 		ownGlobals: len(in.written) > 0 || in.read["_G"] > 0,
+		fixed:      in.fixed(),
 	}
 }
 
@@ -51,6 +59,7 @@ type inspector struct {
 	written, read    map[string]int // globals, and the line they are first seen at
 	functions        map[string]*ast.FunctionExpr
 	uses             map[*ast.IdentExpr]*local
+	paths            map[ast.Expr]string // names of globals and of their fields
 }
 
 func (in *inspector) declare(name string, opaque bool, values ...ast.Expr) {
@@ -252,12 +261,10 @@ func (in *inspector) expr(e ast.Expr) {
 
 func (in *inspector) ident(e *ast.IdentExpr) {
 	if v := in.find(e.Value); v != nil {
-		if in.uses == nil {
-			in.uses = map[*ast.IdentExpr]*local{}
-		}
 		in.uses[e] = v
 		return
 	}
+	in.paths[e] = e.Value
 	if in.read[e.Value] == 0 {
 		in.read[e.Value] = max(e.Line(), 1)
 	}
@@ -284,12 +291,59 @@ func (in *inspector) attribute(e *ast.AttrGetExpr) {
 	if path == "" {
 		return
 	}
+	in.paths[e] = path
 	key := e.Key.(*ast.StringExpr)
 	if remedy, ok := removed[path]; ok {
 		in.errors = append(in.errors, in.u.at(key.Line(), key.Value, 0, "%s is not available: %s", path, remedy))
 	} else if unknownField(path) {
 		in.warnings = append(in.warnings, in.u.at(key.Line(), key.Value, 0, "%s is not available: it is nil%s", path, suggest(path)))
 	}
+}
+
+// fixed gives the values of names that are the library's and stay so: functions, tables and numbers.
+func (in *inspector) fixed() map[ast.Expr]lua.LValue {
+	values := map[ast.Expr]lua.LValue{}
+	if in.read["_G"] > 0 {
+		return values
+	}
+	for e, path := range in.paths {
+		root, _, _ := strings.Cut(path, ".")
+		if in.written[root] > 0 {
+			continue
+		}
+		switch v := lookup(path).(type) {
+		case *lua.LFunction, *lua.LTable:
+			values[e] = v
+		case lua.LNumber:
+			if !math.IsInf(float64(v), 0) {
+				values[e] = v
+			}
+		}
+	}
+	return values
+}
+
+// lookup gives what a path names in the library, without asking what a call is.
+func lookup(path string) lua.LValue {
+	at := lua.LValue(library)
+	for name := range strings.SplitSeq(path, ".") {
+		t, ok := at.(*lua.LTable)
+		if !ok {
+			return lua.LNil
+		}
+		if t == callProxy {
+			switch name {
+			case "headers":
+				at = headersProxy
+				continue
+			case "metadata":
+				at = metadataProxy
+				continue
+			}
+		}
+		at = t.RawGetString(name)
+	}
+	return at
 }
 
 // globals tells of names that are not local anywhere.

@@ -40,6 +40,26 @@ func proxy(index lua.LGFunction) *lua.LTable {
 	return t
 }
 
+// frozenProxy reports whether t was made by proxy.
+func frozenProxy(t *lua.LTable) bool {
+	mt, ok := t.Metatable.(*lua.LTable)
+	return ok && frozen[mt] && mt != readOnly
+}
+
+// names tells the names of the library's functions, for errors about their arguments.
+var names = map[*lua.LFunction]string{}
+
+func nameAll(prefix string, t *lua.LTable) {
+	t.ForEach(func(k, v lua.LValue) {
+		switch v := v.(type) {
+		case *lua.LFunction:
+			names[v] = prefix + show(k)
+		case *lua.LTable:
+			nameAll(prefix+show(k)+".", v)
+		}
+	})
+}
+
 func init() {
 	for _, mt := range []*lua.LTable{readOnly, stringMeta, globalMeta} {
 		mt.RawSetString("__metatable", lua.LFalse)
@@ -66,6 +86,7 @@ func init() {
 		library.RawSetString(name, function(f))
 	}
 	library.Metatable = readOnly
+	nameAll("", library)
 }
 
 // globals makes the globals of one run of a script that has some of its own.

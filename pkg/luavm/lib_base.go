@@ -15,7 +15,7 @@ var baseFuncs = map[string]lua.LGFunction{
 }
 
 func baseAssert(L *lua.LState) int {
-	if L.CheckAny(1); L.ToBool(1) {
+	if argAny(L, 1); L.ToBool(1) {
 		return L.GetTop()
 	}
 	switch v := L.Get(2).(type) {
@@ -35,13 +35,15 @@ func baseError(L *lua.LState) int {
 }
 
 func baseGetMetatable(L *lua.LState) int {
-	L.Push(L.GetMetatable(L.CheckAny(1)))
+	L.Push(L.GetMetatable(argAny(L, 1)))
 	return 1
 }
 
 func baseSetMetatable(L *lua.LState) int {
-	t := L.CheckTable(1)
-	L.CheckTypes(2, lua.LTNil, lua.LTTable)
+	t := argTable(L, 1)
+	if v := L.Get(2); v != lua.LNil && v.Type() != lua.LTTable {
+		argError(L, 2, "nil or table expected")
+	}
 	runOf(L).writable(L, t)
 	if old, ok := t.Metatable.(*lua.LTable); ok && old.RawGetString("__metatable") != lua.LNil {
 		L.RaiseError("cannot change a protected metatable")
@@ -55,7 +57,7 @@ func baseSetMetatable(L *lua.LState) int {
 }
 
 var ipairsNext = function(func(L *lua.LState) int {
-	t := L.CheckTable(1)
+	t := argTable(L, 1)
 	i := argInt(L, 2) + 1
 	v := t.RawGetInt(i)
 	if v == lua.LNil {
@@ -77,7 +79,7 @@ func baseIpairs(L *lua.LState) int {
 
 // iterable is the table to be walked over: what the call has is read for it.
 func iterable(L *lua.LState) *lua.LTable {
-	t := L.CheckTable(1)
+	t := argTable(L, 1)
 	if f, ok := materials[t]; ok {
 		return f(runOf(L), L)
 	}
@@ -86,7 +88,7 @@ func iterable(L *lua.LState) *lua.LTable {
 
 func baseNext(L *lua.LState) int {
 	r := runOf(L)
-	t := L.CheckTable(1)
+	t := argTable(L, 1)
 	r.spend(1 + r.holes/slowHoles) // it steps over all that was taken out
 	key := L.Get(2)
 	if key != lua.LNil && t.RawGet(key) == lua.LNil {
@@ -115,7 +117,7 @@ func basePairs(L *lua.LState) int {
 }
 
 func basePcall(L *lua.LState) int {
-	L.CheckAny(1)
+	argAny(L, 1)
 	if err := L.PCall(L.GetTop()-1, lua.MultRet, nil); err != nil {
 		L.SetTop(0)
 		L.Push(lua.LFalse)
@@ -129,8 +131,8 @@ func basePcall(L *lua.LState) int {
 
 // baseXpcall calls the handler once the error has been left: it could not look at the stack anyway.
 func baseXpcall(L *lua.LState) int {
-	L.CheckAny(1)
-	handler := L.CheckFunction(2)
+	argAny(L, 1)
+	handler := argFunction(L, 2)
 	L.SetTop(2)
 	L.Push(L.Get(1))
 	if err := L.PCall(0, lua.MultRet, nil); err != nil {
@@ -169,18 +171,18 @@ func (r *run) goesOn() {
 }
 
 func baseRawEqual(L *lua.LState) int {
-	L.Push(lua.LBool(L.RawEqual(L.CheckAny(1), L.CheckAny(2))))
+	L.Push(lua.LBool(L.RawEqual(argAny(L, 1), argAny(L, 2))))
 	return 1
 }
 
 func baseRawGet(L *lua.LState) int {
-	L.Push(L.CheckTable(1).RawGet(L.CheckAny(2)))
+	L.Push(argTable(L, 1).RawGet(argAny(L, 2)))
 	return 1
 }
 
 func baseRawSet(L *lua.LState) int {
 	r := runOf(L)
-	t := L.CheckTable(1)
+	t := argTable(L, 1)
 	r.writable(L, t)
 	r.rawSet(L, t, L.Get(2), L.Get(3))
 	L.SetTop(1)
@@ -202,13 +204,13 @@ func baseSelect(L *lua.LState) int {
 		i--
 	}
 	if i < 0 {
-		L.ArgError(1, "index out of range")
+		argError(L, 1, "index out of range")
 	}
 	return n - i
 }
 
 func baseToNumber(L *lua.LState) int {
-	v := L.CheckAny(1)
+	v := argAny(L, 1)
 	base := optInt(L, 2, 10)
 	if base == 10 {
 		f, ok := toNumber(v)
@@ -219,7 +221,7 @@ func baseToNumber(L *lua.LState) int {
 		return pushNumber(L, f)
 	}
 	if base < 2 || base > 36 {
-		L.ArgError(2, "base out of range")
+		argError(L, 2, "base out of range")
 	}
 	s := strings.ToLower(strings.TrimSpace(argText(L, 1)))
 	if base == 16 {
@@ -234,7 +236,7 @@ func baseToNumber(L *lua.LState) int {
 }
 
 func baseToString(L *lua.LState) int {
-	v := L.CheckAny(1)
+	v := argAny(L, 1)
 	if f := L.GetMetaField(v, "__tostring"); f != lua.LNil {
 		L.Push(call1(L, f, v))
 		return 1
@@ -247,12 +249,12 @@ func baseToString(L *lua.LState) int {
 }
 
 func baseType(L *lua.LState) int {
-	L.Push(lua.LString(L.CheckAny(1).Type().String()))
+	L.Push(lua.LString(argAny(L, 1).Type().String()))
 	return 1
 }
 
 func baseUnpack(L *lua.LState) int {
-	t := L.CheckTable(1)
+	t := argTable(L, 1)
 	from, to := optInt(L, 2, 1), 0
 	if L.Get(3) == lua.LNil {
 		to = length(runOf(L), t)

@@ -228,7 +228,7 @@ func argKey(r *run, L *lua.LState, i int) string {
 	}
 	s, ok := text(v)
 	if !ok {
-		L.TypeError(i, lua.LTString)
+		typeError(L, i, lua.LTString)
 	}
 	r.work(len(s))
 	return s
@@ -250,7 +250,7 @@ func callSticky(L *lua.LState) int {
 	r := runOf(L)
 	percent := argNumber(L, 2)
 	if math.IsNaN(percent) || percent < 0 || percent > 100 {
-		L.ArgError(2, "a percentage from 0 to 100 expected")
+		argError(L, 2, "a percentage from 0 to 100 expected")
 	}
 	L.Push(lua.LBool(float64(argPlace(r, L, 3)) < percent/100*(1<<32)))
 	return 1
@@ -267,7 +267,7 @@ type weight struct {
 // callSplit is split(key, {name = weight, ...}, salt). See Script for how the names are laid out.
 func callSplit(L *lua.LState) int {
 	r := runOf(L)
-	t := L.CheckTable(2)
+	t := argTable(L, 2)
 	var room [8]weight
 	weights := room[:0]
 	total := 0.0
@@ -281,15 +281,15 @@ func callSplit(L *lua.LState) int {
 		name, ok := k.(lua.LString)
 		share, isNumber := toNumber(v)
 		if !ok || !isNumber || share < 0 || math.IsInf(share, 0) || math.IsNaN(share) {
-			L.ArgError(2, "names with weights expected, such as {model_v1 = 90, model_v2 = 10}")
+			argError(L, 2, "names with weights expected, such as {model_v1 = 90, model_v2 = 10}")
 		}
 		if total += share; len(weights) == maxWeights {
-			L.ArgError(2, "too many names")
+			argError(L, 2, "too many names")
 		}
 		weights = append(weights, weight{string(name), share})
 	}
 	if !(total > 0) || math.IsInf(total, 0) {
-		L.ArgError(2, "weights that make up more than 0 expected")
+		argError(L, 2, "weights that make up more than 0 expected")
 	}
 	r.spend(1 + len(weights) + r.holes/slowHoles)
 	slices.SortFunc(weights, func(a, b weight) int { return cmp.Compare(a.name, b.name) })
@@ -333,7 +333,7 @@ func callStats(L *lua.LState) int {
 }
 
 func statsIndex(L *lua.LState) int {
-	s := L.CheckUserData(1).Value.(*Stats)
+	s := L.Get(1).(*lua.LUserData).Value.(*Stats)
 	key, _ := L.Get(2).(lua.LString)
 	ms := func(d time.Duration) int { return pushNumber(L, float64(d)/float64(time.Millisecond)) }
 	switch key {

@@ -110,7 +110,7 @@ func mathRandom(L *lua.LState) int {
 		low, high = high, argInt(L, 2)
 	}
 	if low > high {
-		L.ArgError(L.GetTop(), "interval is empty")
+		argError(L, L.GetTop(), "interval is empty")
 	}
 	return pushNumber(L, float64(low+rand.IntN(high-low+1)))
 }

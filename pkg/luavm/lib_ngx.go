@@ -137,7 +137,7 @@ func ngxGetHeaders(L *lua.LState) int {
 
 // getHeadersIndex finds a header whose name is not written as it is kept.
 func getHeadersIndex(L *lua.LState) int {
-	t := L.CheckTable(1)
+	t := argTable(L, 1)
 	key, ok := L.Get(2).(lua.LString)
 	if !ok || len(key) > 256 {
 		L.Push(lua.LNil)
@@ -306,7 +306,7 @@ func ngxLog(L *lua.LState) int {
 	r := runOf(L)
 	level := argInt(L, 1)
 	if level < LogStderr || level > LogDebug {
-		L.ArgError(1, "a level such as ngx.INFO expected")
+		argError(L, 1, "a level such as ngx.INFO expected")
 	}
 	if r.in.Log == nil || r.logged == maxLogs {
 		return 0

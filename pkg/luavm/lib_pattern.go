@@ -151,7 +151,7 @@ func stringGsub(L *lua.LState) int {
 			return replacement(L, v)
 		})
 	default:
-		L.ArgError(3, "string, table or function expected")
+		argError(L, 3, "string, table or function expected")
 	}
 	if err != nil {
 		r.failed(L, err)

@@ -54,7 +54,7 @@ func stringChar(L *lua.LState) int {
 	for i := range b {
 		n := argInt(L, i+1)
 		if n < 0 || n > 255 {
-			L.ArgError(i+1, "value out of range")
+			argError(L, i+1, "value out of range")
 		}
 		b[i] = byte(n)
 	}
@@ -63,9 +63,13 @@ func stringChar(L *lua.LState) int {
 
 func stringLen(L *lua.LState) int { return pushNumber(L, float64(len(argText(L, 1)))) }
 
-func stringLower(L *lua.LState) int { return pushText(runOf(L), L, mapASCII(argText(L, 1), 'A', 'Z', 'a'-'A')) }
+func stringLower(L *lua.LState) int {
+	return pushText(runOf(L), L, mapASCII(argText(L, 1), 'A', 'Z', 'a'-'A'))
+}
 
-func stringUpper(L *lua.LState) int { return pushText(runOf(L), L, mapASCII(argText(L, 1), 'a', 'z', 'A'-'a')) }
+func stringUpper(L *lua.LState) int {
+	return pushText(runOf(L), L, mapASCII(argText(L, 1), 'a', 'z', 'A'-'a'))
+}
 
 // mapASCII moves the letters from low to high, as C's locale does; other bytes stay.
 func mapASCII(s string, low, high byte, by int) string {
@@ -177,7 +181,7 @@ func readDigits(L *lua.LState, s string) (int, string) {
 // write adds argument i as the directive has it.
 func (d directive) write(r *run, L *lua.LState, b *strings.Builder, i int) {
 	if i > L.GetTop() {
-		L.ArgError(i, "no value")
+		argError(L, i, "no value")
 	}
 	switch d.verb {
 	case 'd', 'i':

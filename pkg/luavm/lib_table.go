@@ -13,7 +13,7 @@ var tableFuncs = map[string]lua.LGFunction{
 
 func tableConcat(L *lua.LState) int {
 	r := runOf(L)
-	t := L.CheckTable(1)
+	t := argTable(L, 1)
 	sep := optText(L, 2, "")
 	from, to := optInt(L, 3, 1), optInt(L, 4, length(r, t))
 	if n := to - from + 1; n > maxEntries {
@@ -37,18 +37,18 @@ func tableConcat(L *lua.LState) int {
 }
 
 func tableGetN(L *lua.LState) int {
-	return pushNumber(L, float64(length(runOf(L), L.CheckTable(1))))
+	return pushNumber(L, float64(length(runOf(L), argTable(L, 1))))
 }
 
 func tableMaxN(L *lua.LState) int {
 	r := runOf(L)
 	r.spend(1 + r.holes/slowHoles)
-	return pushNumber(L, float64(L.CheckTable(1).MaxN()))
+	return pushNumber(L, float64(argTable(L, 1).MaxN()))
 }
 
 func tableInsert(L *lua.LState) int {
 	r := runOf(L)
-	t := L.CheckTable(1)
+	t := argTable(L, 1)
 	r.writable(L, t)
 	n := length(r, t)
 	switch L.GetTop() {
@@ -57,7 +57,7 @@ func tableInsert(L *lua.LState) int {
 	case 3:
 		at := argInt(L, 2)
 		if at < 1 || at > n+1 {
-			L.ArgError(2, "position out of bounds")
+			argError(L, 2, "position out of bounds")
 		}
 		r.spend(1 + (n-at)/8)
 		for i := n; i >= at; i-- {
@@ -72,7 +72,7 @@ func tableInsert(L *lua.LState) int {
 
 func tableRemove(L *lua.LState) int {
 	r := runOf(L)
-	t := L.CheckTable(1)
+	t := argTable(L, 1)
 	r.writable(L, t)
 	n := length(r, t)
 	at := optInt(L, 2, n)
@@ -87,10 +87,10 @@ func tableRemove(L *lua.LState) int {
 
 func tableSort(L *lua.LState) int {
 	r := runOf(L)
-	t := L.CheckTable(1)
+	t := argTable(L, 1)
 	r.writable(L, t)
 	if L.Get(2) != lua.LNil {
-		L.CheckFunction(2)
+		argFunction(L, 2)
 	}
 	s := &sorter{r: r, L: L, less: L.Get(2), values: make([]lua.LValue, length(r, t))}
 	r.grow(16 * len(s.values))

@@ -122,14 +122,14 @@ func (u *unit) syntax(err error) Problem {
 func quote(s string) string { return fmt.Sprintf("%q", clip(s, 40)) }
 
 // generate rewrites the tree, compiles it, and puts the functions that the rewriting calls in their places.
-func generate(u *unit) (proto *lua.FunctionProto, ps Problems) {
+func generate(u *unit, fixed map[ast.Expr]lua.LValue) (proto *lua.FunctionProto, ps Problems) {
 	defer func() {
 		// The compiler panics on what it had not thought of. A script is foreign bytes: that is its mistake.
 		if r := recover(); r != nil {
 			proto, ps = nil, Problems{{Name: u.name, Message: fmt.Sprint("cannot be compiled: ", r)}}
 		}
 	}()
-	chunk, problem := rewrite(u)
+	chunk, constants, problem := rewrite(u, fixed)
 	if problem != nil {
 		return nil, Problems{*problem}
 	}
@@ -145,6 +145,6 @@ func generate(u *unit) (proto *lua.FunctionProto, ps Problems) {
 		}
 		return nil, Problems{p}
 	}
-	link(proto)
+	link(proto, constants)
 	return proto, nil
 }

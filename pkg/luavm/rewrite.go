@@ -17,30 +17,22 @@ import (
 //	{1, 2, x = 3}          made({1, 2, x = 3}, 3)
 //	{[k] = v, f()}         fill({}, 1, "km", k, v, f())
 //
-// The source's own names cannot reach or hide them: a call's function is a constant, which link puts in where the
-// rewriting left a string that is made up anew in every process.
-const (
-	opConcat = iota
-	opSet
-	opMade
-	opFill
-	ops
+// And what a script takes from the library is looked up now instead of in every run, unless it has globals of that name:
+//
+//	ngx.crc32_short(u)     the function, as a constant
+//	ngx.var.arg_user_id    a call of the function that tells it
+//
+// The source's own names cannot reach or hide such functions: they are constants, which link puts in where the rewriting
+// left a string that is made up anew in every process.
+var (
+	opConcat = function(opConcatFunc)
+	opSet    = function(opSetFunc)
+	opMade   = function(opMadeFunc)
+	opFill   = function(opFillFunc)
 )
 
-var opNames = func() (names [ops]string) {
-	secret := rand.Text()
-	for i := range names {
-		names[i] = fmt.Sprint("\x00", secret, i)
-	}
-	return names
-}()
-
-var opFuncs = [ops]*lua.LFunction{
-	{IsG: true, GFunction: opConcatFunc},
-	{IsG: true, GFunction: opSetFunc},
-	{IsG: true, GFunction: opMadeFunc},
-	{IsG: true, GFunction: opFillFunc},
-}
+// secret begins the strings that stand for constants.
+var secret = "\x00" + rand.Text()
 
 // How many arguments one call of a rewritten operation gets; a function has 200 registers.
 const (
@@ -51,21 +43,29 @@ const (
 // rewriter changes a tree in place. The first problem stops it.
 type rewriter struct {
 	u       *unit
+	fixed   map[ast.Expr]lua.LValue // names of the library, see inspector
 	problem *Problem
 	temp    int
+	values  map[lua.LValue]string // what stands for each constant
 }
 
-func rewrite(u *unit) ([]ast.Stmt, *Problem) {
-	w := &rewriter{u: u}
-	return w.stmts(u.chunk), w.problem
+// rewrite gives the tree as it is to be compiled, and the constants that link puts in.
+func rewrite(u *unit, fixed map[ast.Expr]lua.LValue) ([]ast.Stmt, map[string]lua.LValue, *Problem) {
+	w := &rewriter{u: u, fixed: fixed, values: map[lua.LValue]string{}}
+	chunk := w.stmts(u.chunk)
+	constants := make(map[string]lua.LValue, len(w.values))
+	for v, name := range w.values {
+		constants[name] = v
+	}
+	return chunk, constants, w.problem
 }
 
-// link puts the operations' functions into a compiled script, and lets go of what the compiler had in reserve.
-func link(p *lua.FunctionProto) {
+// link puts constants into a compiled script, and lets go of what the compiler had in reserve.
+func link(p *lua.FunctionProto, constants map[string]lua.LValue) {
 	for i, c := range p.Constants {
 		if s, ok := c.(lua.LString); ok {
-			if op := slices.Index(opNames[:], string(s)); op >= 0 {
-				p.Constants[i] = opFuncs[op]
+			if v := constants[string(s)]; v != nil {
+				p.Constants[i] = v
 			}
 		}
 	}
@@ -77,7 +77,7 @@ func link(p *lua.FunctionProto) {
 	p.DbgUpvalues = slices.Clone(p.DbgUpvalues)
 	p.FunctionPrototypes = slices.Clone(p.FunctionPrototypes)
 	for _, f := range p.FunctionPrototypes {
-		link(f)
+		link(f, constants)
 	}
 }
 
@@ -145,7 +145,7 @@ func (w *rewriter) define(s *ast.FuncDefStmt) ast.Stmt {
 	var object, key ast.Expr
 	switch at, ok := s.Name.Func.(*ast.AttrGetExpr); {
 	case ok:
-		object, key = w.expr(at.Object), w.expr(at.Key)
+		object, key = w.expr(at.Object), w.key(at.Key)
 	case s.Name.Func == nil:
 		object, key = w.expr(s.Name.Receiver), on(s, &ast.StringExpr{Value: s.Name.Method})
 		s.Func.ParList.Names = append([]string{"self"}, s.Func.ParList.Names...)
@@ -161,7 +161,7 @@ func (w *rewriter) assign(s *ast.AssignStmt) ast.Stmt {
 	fields := 0
 	for _, l := range s.Lhs {
 		if at, ok := l.(*ast.AttrGetExpr); ok {
-			at.Object, at.Key = w.expr(at.Object), w.expr(at.Key)
+			at.Object, at.Key = w.expr(at.Object), w.key(at.Key)
 			fields++
 		}
 	}
@@ -203,9 +203,12 @@ func (w *rewriter) exprs(es []ast.Expr) {
 }
 
 func (w *rewriter) expr(e ast.Expr) ast.Expr {
+	if v, ok := w.fixed[e]; ok {
+		return w.constant(e, v)
+	}
 	switch e := e.(type) {
 	case *ast.AttrGetExpr:
-		e.Object, e.Key = w.expr(e.Object), w.expr(e.Key)
+		return w.attribute(e)
 	case *ast.TableExpr:
 		return w.table(e)
 	case *ast.FuncCallExpr:
@@ -229,6 +232,37 @@ func (w *rewriter) expr(e ast.Expr) ast.Expr {
 		w.stmts(e.Stmts)
 	}
 	return e
+}
+
+// attribute asks what tells the fields of ngx.var, call and the like directly.
+func (w *rewriter) attribute(e *ast.AttrGetExpr) ast.Expr {
+	if t, ok := w.fixed[e.Object].(*lua.LTable); ok && frozenProxy(t) {
+		index := t.Metatable.(*lua.LTable).RawGetString("__index")
+		return w.call(e, index, on(e, &ast.NilExpr{}), w.key(e.Key))
+	}
+	e.Object, e.Key = w.expr(e.Object), w.key(e.Key)
+	return e
+}
+
+// key is expr for what stands in brackets, where the compiler takes a literal string for a name: no constant may be there.
+func (w *rewriter) key(e ast.Expr) ast.Expr {
+	if _, ok := w.fixed[e]; ok {
+		return e
+	}
+	return w.expr(e)
+}
+
+// constant makes the expression of a value that no literal can write.
+func (w *rewriter) constant(at ast.PositionHolder, v lua.LValue) ast.Expr {
+	if n, ok := v.(lua.LNumber); ok {
+		return on(at, &ast.NumberExpr{Value: strconv.FormatFloat(float64(n), 'g', -1, 64)})
+	}
+	name := w.values[v]
+	if name == "" {
+		name = fmt.Sprint(secret, len(w.values))
+		w.values[v] = name
+	}
+	return on(at, &ast.StringExpr{Value: name})
 }
 
 func (w *rewriter) concat(e *ast.StringConcatOpExpr) ast.Expr {
@@ -258,7 +292,7 @@ func (w *rewriter) table(e *ast.TableExpr) ast.Expr {
 		if f.Key != nil {
 			_, literal := f.Key.(*ast.StringExpr)
 			static = static && literal
-			f.Key = w.expr(f.Key)
+			f.Key = w.key(f.Key)
 		}
 		f.Value = w.expr(f.Value)
 		if f.Key == nil && i == len(e.Fields)-1 && spreads(f.Value) {
@@ -323,17 +357,16 @@ func single(e ast.Expr) ast.Expr {
 }
 
 // call makes the call of an operation; each argument is one value.
-func (w *rewriter) call(at ast.PositionHolder, op int, args ...ast.Expr) *ast.FuncCallExpr {
+func (w *rewriter) call(at ast.PositionHolder, f lua.LValue, args ...ast.Expr) *ast.FuncCallExpr {
 	for _, a := range args {
 		single(a)
 	}
-	return w.callAll(at, op, args...)
+	return w.callAll(at, f, args...)
 }
 
 // callAll is call with a last argument that may be several values.
-func (w *rewriter) callAll(at ast.PositionHolder, op int, args ...ast.Expr) *ast.FuncCallExpr {
-	f := on(at, &ast.StringExpr{Value: opNames[op]})
-	return on(at, &ast.FuncCallExpr{Func: f, Args: slices.Clone(args), AdjustRet: true})
+func (w *rewriter) callAll(at ast.PositionHolder, f lua.LValue, args ...ast.Expr) *ast.FuncCallExpr {
+	return on(at, &ast.FuncCallExpr{Func: w.constant(at, f), Args: slices.Clone(args), AdjustRet: true})
 }
 
 func number(at ast.PositionHolder, n int) ast.Expr {

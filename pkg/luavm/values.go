@@ -108,12 +108,52 @@ func toInt(f float64) int {
 	return int(max(-most, min(most, f)))
 }
 
+// argError raises an error about an argument of the library function that is being called.
+func argError(L *lua.LState, i int, message string) {
+	name := "?"
+	if dbg, ok := L.GetStack(0); ok {
+		if fn, err := L.GetInfo("f", dbg, lua.LNil); err == nil {
+			if f, ok := fn.(*lua.LFunction); ok && names[f] != "" {
+				name = names[f]
+			}
+		}
+	}
+	L.RaiseError("bad argument #%d to '%s' (%s)", i, name, message)
+}
+
+func typeError(L *lua.LState, i int, want lua.LValueType) {
+	argError(L, i, want.String()+" expected, got "+L.Get(i).Type().String())
+}
+
+func argTable(L *lua.LState, i int) *lua.LTable {
+	t, ok := L.Get(i).(*lua.LTable)
+	if !ok {
+		typeError(L, i, lua.LTTable)
+	}
+	return t
+}
+
+func argFunction(L *lua.LState, i int) *lua.LFunction {
+	f, ok := L.Get(i).(*lua.LFunction)
+	if !ok {
+		typeError(L, i, lua.LTFunction)
+	}
+	return f
+}
+
+func argAny(L *lua.LState, i int) lua.LValue {
+	if i > L.GetTop() {
+		argError(L, i, "value expected")
+	}
+	return L.Get(i)
+}
+
 // Arguments of a library function. Each raises an error that names the argument.
 
 func argText(L *lua.LState, i int) string {
 	s, ok := text(L.Get(i))
 	if !ok {
-		L.TypeError(i, lua.LTString)
+		typeError(L, i, lua.LTString)
 	}
 	return s
 }
@@ -121,7 +161,7 @@ func argText(L *lua.LState, i int) string {
 func argNumber(L *lua.LState, i int) float64 {
 	f, ok := toNumber(L.Get(i))
 	if !ok {
-		L.TypeError(i, lua.LTNumber)
+		typeError(L, i, lua.LTNumber)
 	}
 	return f
 }
