@@ -57,6 +57,7 @@ not called rightly.`,
 	flags.StringVar(&f.Version, "version", "", "version that the call would name; empty leaves it to the gateway")
 	flags.StringVar(&f.User, "user", "", "user that the call would name")
 	flags.StringVar(&f.Caller, "caller", "", "declared caller that would make the call")
+	flags.StringVar(&f.Role, "role", "", "role that the caller's token would carry")
 	flags.StringVar(&f.Address, "address", "", "address that the call would come from, for limits per ip")
 	f.adminFlags.add(flags)
 	flags.BoolVar(&f.asJSON, "json", false, "print the report as JSON")
@@ -86,7 +87,7 @@ func (f *explainFlags) run(ctx context.Context, out io.Writer) error {
 // ask puts the question to the gateway.
 func (f *explainFlags) ask(ctx context.Context, port *adminPort) (*explain.Report, error) {
 	query := url.Values{}
-	for name, value := range map[string]string{"model": f.Model, "version": f.Version, "user": f.User, "caller": f.Caller, "address": f.Address} {
+	for name, value := range map[string]string{"model": f.Model, "version": f.Version, "user": f.User, "caller": f.Caller, "role": f.Role, "address": f.Address} {
 		if value != "" {
 			query.Set(name, value)
 		}

@@ -7,6 +7,7 @@
 package access
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -15,7 +16,11 @@ import (
 	"github.com/model-gateway/model-gateway/pkg/inference"
 )
 
-// Rule grants each of Callers each kind of Allow on models whose whole name fits one of Models: in these, * is any run of
+// Role begins the entries of a rule's Callers that stand for a role: role:ml-admins is every caller whose credential carries
+// that role. No caller has such a name.
+const Role = "role:"
+
+// Rule grants each of Callers, which are names and roles, each kind of Allow on models whose whole name fits one of Models: in these, * is any run of
 // characters, slashes included, ? is one, [a-z] one of a class. Kinds that are not about a model (shm, trace, log, admin)
 // ignore Models.
 type Rule struct {
@@ -37,6 +42,7 @@ type Policy struct {
 	required bool // callers are authenticated
 	rules    int
 	callers  map[string]*grants
+	roles    map[string]*grants
 }
 
 // grants are what one caller may do, by kind.
@@ -59,13 +65,17 @@ type rulePattern struct {
 // New compiles rules. hideForbidden makes a forbidden model look as if it did not exist; authRequired says that callers
 // are authenticated.
 func New(hideForbidden bool, rules []Rule, authRequired bool) *Policy {
-	p := &Policy{hides: hideForbidden, required: authRequired, rules: len(rules), callers: make(map[string]*grants)}
+	p := &Policy{hides: hideForbidden, required: authRequired, rules: len(rules), callers: make(map[string]*grants), roles: make(map[string]*grants)}
 	for i, r := range rules {
 		for _, name := range r.Callers {
-			g := p.callers[name]
+			all := p.callers
+			if role, ok := strings.CutPrefix(name, Role); ok {
+				all, name = p.roles, role
+			}
+			g := all[name]
 			if g == nil {
 				g = new(grants)
-				p.callers[name] = g
+				all[name] = g
 			}
 			for _, kind := range r.Allow {
 				if int(kind) < kinds {
@@ -128,47 +138,43 @@ func (p *Policy) Hides() bool { return p != nil && p.hides }
 // Allows reports whether caller may do kind on the model that clients call by this name. Kinds that are not about a
 // model ignore it. A nil caller is nobody.
 func (p *Policy) Allows(caller *inference.Caller, model string, kind inference.Kind) bool {
-	if g, all := p.of(caller, kind); g != nil {
-		return g.rule(model) >= 0
-	} else {
-		return all
-	}
+	return p.any(caller, kind, func(g *grant) bool { return g.rule(model) >= 0 })
 }
 
 // Everything reports whether caller may do kind on every model, also on those that have no name yet.
 func (p *Policy) Everything(caller *inference.Caller, kind inference.Kind) bool {
-	if g, all := p.of(caller, kind); g != nil {
-		return g.all
-	} else {
-		return all
-	}
+	return p.any(caller, kind, func(g *grant) bool { return g.all })
 }
 
 // Somewhere reports whether caller may do kind on any model at all.
 func (p *Policy) Somewhere(caller *inference.Caller, kind inference.Kind) bool {
-	if g, all := p.of(caller, kind); g != nil {
-		return g.any
-	} else {
-		return all
-	}
+	return p.any(caller, kind, func(g *grant) bool { return g.any })
 }
 
-// of gives the grant that decides, or, where none has to be looked at, the decision.
-func (p *Policy) of(caller *inference.Caller, kind inference.Kind) (*grant, bool) {
+// any reports whether one of the grants that a caller has by its name and its roles does, or decides where no grant has to be
+// looked at.
+func (p *Policy) any(caller *inference.Caller, kind inference.Kind, does func(*grant) bool) bool {
 	switch {
 	case p == nil || int(kind) >= kinds:
-		return nil, false
+		return false
 	case !p.required && kind != inference.Admin:
-		return nil, true
+		return true
 	case caller == nil:
-		return nil, false
+		return false
 	case p.rules == 0:
-		return nil, kind == inference.Infer || kind == inference.Metadata
+		return kind == inference.Infer || kind == inference.Metadata
 	}
-	if g := p.callers[caller.Name]; g != nil {
-		return &g[kind], false
+	if g := p.callers[caller.Name]; g != nil && does(&g[kind]) {
+		return true
 	}
-	return nil, false
+	if len(p.roles) > 0 {
+		for _, role := range caller.Roles {
+			if g := p.roles[role]; g != nil && does(&g[kind]) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // Check is Allows as a fault: nil, or what Refusal says.
@@ -258,9 +264,14 @@ func (p *Policy) Explain(caller *inference.Caller, model string, kind inference.
 	case p.rules == 0:
 		d.Why = "there are no access rules, and " + kind.String() + " is granted by a rule only"
 	case d.Allowed:
-		d.Rule = "access.rules[" + strconv.Itoa(p.callers[caller.Name][kind].rule(model)) + "]"
-		d.Why = d.Rule + " grants " + kind.String()
-	case p.callers[caller.Name] == nil:
+		rule, why := -1, " grants "+kind.String()
+		p.any(caller, kind, func(g *grant) bool { rule = g.rule(model); return rule >= 0 })
+		if g := p.callers[caller.Name]; g == nil || g[kind].rule(model) < 0 {
+			why += " to a role of the caller"
+		}
+		d.Rule = "access.rules[" + strconv.Itoa(rule) + "]"
+		d.Why = d.Rule + why
+	case p.callers[caller.Name] == nil && !slices.ContainsFunc(caller.Roles, func(role string) bool { return p.roles[role] != nil }):
 		d.Why = "no access rule names the caller"
 	case !p.Somewhere(caller, kind):
 		d.Why = "no access rule grants the caller " + kind.String()

@@ -83,6 +83,38 @@ func TestWithoutAuthenticationOnlyTheAdminPortAsksWhoItIs(t *testing.T) {
 	}
 }
 
+func TestARoleGrantsToWhoeverCarriesItAndToNobodyByThatName(t *testing.T) {
+	p := New(true, []Rule{
+		{Callers: []string{"role:ml-admins"}, Models: []string{"rank-*"}, Allow: []inference.Kind{inference.Repository}},
+		{Callers: []string{"web"}, Models: []string{"*"}, Allow: []inference.Kind{inference.Infer}},
+		{Callers: []string{"role:ops"}, Allow: []inference.Kind{inference.Admin}},
+	}, true)
+	web := func(roles ...string) *inference.Caller { return &inference.Caller{Name: "web", Roles: roles} }
+	for _, c := range []struct {
+		caller *inference.Caller
+		model  string
+		kind   inference.Kind
+		want   bool
+		rule   string
+	}{
+		{web("reader", "ml-admins"), "rank-a", inference.Repository, true, "access.rules[0] grants repository to a role of the caller"},
+		{web("ml-admins"), "fraud", inference.Repository, false, "no access rule grants the caller repository on this model"},
+		{web("ml-admins"), "fraud", inference.Infer, true, "access.rules[1] grants infer"},
+		{web(), "rank-a", inference.Repository, false, "no access rule grants the caller repository"},
+		{web("ML-Admins"), "rank-a", inference.Repository, false, "no access rule grants the caller repository"},
+		{web("ops"), "", inference.Admin, true, "access.rules[2] grants admin to a role of the caller"},
+		{caller("ml-admins"), "rank-a", inference.Repository, false, "no access rule names the caller"},
+		{caller("role:ml-admins"), "rank-a", inference.Repository, false, "no access rule names the caller"},
+	} {
+		if got := p.Explain(c.caller, c.model, c.kind); got.Allowed != c.want || got.Why != c.rule {
+			t.Errorf("%+v %s %s: %+v, want %v %s", c.caller, c.kind, c.model, got, c.want, c.rule)
+		}
+	}
+	if p.Everything(web("ml-admins"), inference.Repository) || !p.Somewhere(web("ml-admins"), inference.Repository) || p.Somewhere(web(), inference.Repository) {
+		t.Error("a role grants on more or fewer models than its rule says")
+	}
+}
+
 func TestNoPolicyAllowsNothing(t *testing.T) {
 	var none *Policy
 	var unset Current
@@ -111,7 +143,11 @@ func naive(rules []Rule, required bool, c *inference.Caller, model string, kind 
 		return kind == inference.Infer || kind == inference.Metadata
 	}
 	for _, r := range rules {
-		if !slices.Contains(r.Callers, c.Name) || !slices.Contains(r.Allow, kind) {
+		mine := func(entry string) bool {
+			role, ok := strings.CutPrefix(entry, "role:")
+			return ok && slices.Contains(c.Roles, role) || !ok && entry == c.Name
+		}
+		if !slices.ContainsFunc(r.Callers, mine) || !slices.Contains(r.Allow, kind) {
 			continue
 		}
 		if kind >= inference.SharedMemory {
@@ -128,12 +164,14 @@ func naive(rules []Rule, required bool, c *inference.Caller, model string, kind 
 
 var (
 	names    = rapid.SampledFrom([]string{"a", "b", "c", "", "a*"})
+	roles    = rapid.SampledFrom([]string{"a", "x", "y"})
+	entries  = rapid.OneOf(names, rapid.Map(roles, func(role string) string { return "role:" + role }))
 	models   = rapid.StringMatching(`[ab/é]{0,6}`)
 	patterns = rapid.StringMatching(`[ab/é*]{0,6}`)
 	oddOnes  = rapid.SampledFrom([]string{"*", "**", "?", "a?b", "[ab]", "[ab]*", `\*`, `a\*`, "[^a]*", "*[a-b]?", "[", `a\`, "?*?"})
 	aRule    = rapid.Custom(func(t *rapid.T) Rule {
 		return Rule{
-			Callers: rapid.SliceOfN(names, 0, 3).Draw(t, "callers"),
+			Callers: rapid.SliceOfN(entries, 0, 3).Draw(t, "callers"),
 			Models:  rapid.SliceOfN(rapid.OneOf(models, patterns, oddOnes), 0, 4).Draw(t, "models"),
 			Allow:   rapid.SliceOfN(rapid.SampledFrom(everyKind), 1, 4).Draw(t, "allow"),
 		}
@@ -157,6 +195,7 @@ func TestThePolicyIsTheRulesReadNaively(t *testing.T) {
 			var c *inference.Caller
 			if rapid.IntRange(0, 9).Draw(t, "nobody") > 0 {
 				c = caller(names.Draw(t, "caller"))
+				c.Roles = rapid.SliceOfN(roles, 0, 2).Draw(t, "roles")
 			}
 			model, kind := models.Draw(t, "model"), rapid.SampledFrom(everyKind).Draw(t, "kind")
 			got, want := p.Allows(c, model, kind), naive(rules, required, c, model, kind)
@@ -262,6 +301,8 @@ func TestANewPolicyIsInForceAtOnce(t *testing.T) {
 
 func TestADecisionAllocatesNothing(t *testing.T) {
 	p, c := many()
+	p.roles = map[string]*grants{"some": {}}
+	c.Roles = []string{"one", "some"}
 	for _, model := range []string{"model-7", "team-3/x-b", "nobody's"} {
 		if n := testing.AllocsPerRun(100, func() { p.Allows(c, model, inference.Infer) }); n != 0 {
 			t.Errorf("%s: %v allocations", model, n)

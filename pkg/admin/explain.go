@@ -13,13 +13,13 @@ type Explainer interface {
 	Explain(ctx context.Context, q explain.Question) (*explain.Report, error)
 }
 
-// explainHandler answers GET /explain?model=&version=&user=&caller=&address=.
+// explainHandler answers GET /explain?model=&version=&user=&caller=&role=&address=.
 func explainHandler(e Explainer) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		asked := r.URL.Query()
 		report, err := e.Explain(r.Context(), explain.Question{
 			Model: asked.Get("model"), Version: asked.Get("version"), User: asked.Get("user"),
-			Caller: asked.Get("caller"), Address: asked.Get("address"),
+			Caller: asked.Get("caller"), Role: asked.Get("role"), Address: asked.Get("address"),
 		})
 		if err != nil {
 			f := fault.Of(err)

@@ -254,9 +254,9 @@ func TestAChangeThatFailsSaysWhyAndThatNothingChanged(t *testing.T) {
 }
 
 func TestExplainAnswersAQuestionAndRefusesOneThatIsNone(t *testing.T) {
-	w := get(t, options(true), "GET", "/explain?model=a%2Fb&user=ann&version=2&caller=sre&address=::1", "localhost")
+	w := get(t, options(true), "GET", "/explain?model=a%2Fb&user=ann&version=2&caller=sre&role=ml&address=::1", "localhost")
 	var r explain.Report
-	if err := json.Unmarshal(w.Body.Bytes(), &r); err != nil || w.Code != 200 || r.Question != (explain.Question{Model: "a/b", Version: "2", User: "ann", Caller: "sre", Address: "::1"}) {
+	if err := json.Unmarshal(w.Body.Bytes(), &r); err != nil || w.Code != 200 || r.Question != (explain.Question{Model: "a/b", Version: "2", User: "ann", Caller: "sre", Role: "ml", Address: "::1"}) {
 		t.Errorf("%d %s %v", w.Code, w.Body, err)
 	}
 	if w := get(t, options(true), "GET", "/explain", "localhost"); w.Code != 400 || !bytes.Contains(w.Body.Bytes(), []byte("model is missing")) {

@@ -12,7 +12,9 @@ import (
 const (
 	maxRules    = 10_000
 	maxPatterns = 1000 // of one rule
+	maxRole     = 256  // bytes
 	everybody   = "*"  // all callers, in a rule
+	rolePrefix  = "role:"
 )
 
 // ofModels reports whether a kind of call is about one model, so that a rule must say which.
@@ -104,6 +106,17 @@ func (c *compiler) knownCaller(name string) error {
 	return fmt.Errorf("%q is no caller%s", clip(name), hint)
 }
 
+// knownRole checks a role in a rule. Which roles there are is known to the issuers of tokens alone.
+func (c *compiler) knownRole(role string) error {
+	switch {
+	case role == "" || len(role) > maxRole || strings.ContainsFunc(role, isControl) || strings.TrimSpace(role) != role:
+		return errors.New("must have a role after role:, such as role:ml-admins, in at most 256 bytes")
+	case !slices.ContainsFunc(c.cfg.Callers, func(caller Caller) bool { return caller.JWT != nil && caller.JWT.RolesClaim != "" }):
+		return errors.New("names a role, and no caller's credential carries any; say in callers[].jwt.roles which claim has them")
+	}
+	return nil
+}
+
 func (c *compiler) ruleCallers(at string, names []string) []string {
 	if len(names) == 0 {
 		c.check(at, errors.New(`must list callers by name; ["*"] is all of them`))
@@ -118,6 +131,9 @@ func (c *compiler) ruleCallers(at string, names []string) []string {
 			return c.callerNames()
 		case slices.Contains(all, name):
 			c.wrong(path, "%s is in the list already", clip(name))
+		case strings.HasPrefix(name, rolePrefix):
+			c.check(path, c.knownRole(strings.TrimPrefix(name, rolePrefix)))
+			all = append(all, name)
 		default:
 			c.check(path, c.knownCaller(name))
 			all = append(all, name)

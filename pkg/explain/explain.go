@@ -81,7 +81,7 @@ func (e *Explainer) call(q Question) (*inference.Call, error) {
 	switch {
 	case q.Model == "":
 		return nil, fault.New(fault.InvalidArgument, "model is missing; name the model that the call would be for")
-	case len(q.Model) > maxName || len(q.Caller) > maxName || len(q.User) > maxUser || len(q.Version) > maxName:
+	case len(q.Model) > maxName || len(q.Caller) > maxName || len(q.Role) > maxName || len(q.User) > maxUser || len(q.Version) > maxName:
 		return nil, fault.New(fault.InvalidArgument, "a name has more than %d bytes; no model, caller or user has", maxName)
 	}
 	c := &inference.Call{Kind: inference.Infer, Start: time.Now(), Head: inference.Head{Model: q.Model, Version: q.Version}}
@@ -89,6 +89,14 @@ func (e *Explainer) call(q Question) (*inference.Call, error) {
 		if c.Caller = e.Caller(q.Caller); c.Caller == nil {
 			return nil, fault.New(fault.InvalidArgument, "no caller %q is declared; use a name from callers, or none", q.Caller)
 		}
+	}
+	if q.Role != "" {
+		if c.Caller == nil {
+			return nil, fault.New(fault.InvalidArgument, "role %q is nobody's: name the caller whose token carries it", q.Role)
+		}
+		who := *c.Caller
+		who.Roles = []string{q.Role}
+		c.Caller = &who
 	}
 	if q.Address != "" {
 		a, err := netip.ParseAddr(q.Address)

@@ -13,6 +13,7 @@ type Question struct {
 	Version string `json:"version,omitempty"` // "" leaves it to the gateway
 	User    string `json:"user,omitempty"`    // as the call would name it
 	Caller  string `json:"caller,omitempty"`  // a declared caller; "" leaves open who calls
+	Role    string `json:"role,omitempty"`    // that the caller's token carries
 	Address string `json:"address,omitempty"` // the client's, for limits per ip
 }
 

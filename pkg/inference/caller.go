@@ -6,7 +6,7 @@ type Caller struct {
 	// MayNameUsers lets it say which person a call is for; else the user is the caller itself.
 	MayNameUsers bool
 	Priority     Priority
-	// Roles that its credential carries, for rules to come.
+	// Roles that its credential carries; access rules may name them.
 	Roles []string
 }
 
