@@ -32,6 +32,7 @@ import (
 	"github.com/model-gateway/model-gateway/pkg/stage/forward"
 	"github.com/model-gateway/model-gateway/pkg/stage/identify"
 	"github.com/model-gateway/model-gateway/pkg/stage/inject"
+	"github.com/model-gateway/model-gateway/pkg/stage/mirror"
 	"github.com/model-gateway/model-gateway/pkg/stage/observe"
 	"github.com/model-gateway/model-gateway/pkg/stage/resolve"
 	"github.com/model-gateway/model-gateway/pkg/stage/split"
@@ -67,6 +68,7 @@ type Gateway struct {
 	authorize authorize.Stage
 	resolve   resolve.Stage
 	split     split.Stage
+	mirror    *mirror.Stage
 	deadline  deadline.Stage
 	inject    inject.Stage
 	forward   forward.Stage
@@ -106,6 +108,7 @@ func New(cfg *config.Config, opts Options) (*Gateway, error) {
 	g.resolve = resolve.Stage{Catalog: g.catalog}
 	g.inject = inject.Stage{TraceParent: g.traceParent}
 	g.forward = forward.Stage{Attempts: &telemetry.Attempts{Stats: g.stats, Metrics: g.metrics}}
+	g.mirror = g.newMirror()
 	if t := cfg.Listen.TLS; t != nil {
 		if g.tls, err = tlsfiles.NewServer(tlsfiles.ServerFiles{Cert: t.Cert, Key: t.Key, ClientCA: t.ClientCA}, tlsfiles.Options{Log: g.log}); err != nil {
 			return nil, errors.Join(fmt.Errorf("listen.tls: %w", err), g.Close())
@@ -246,6 +249,7 @@ func (g *Gateway) retire(u *upstream, grace time.Duration) {
 
 // Close frees the upstreams and all that runs in the background. Run does it by itself.
 func (g *Gateway) Close() error {
+	g.mirror.Close() // its copies use the upstreams
 	for _, u := range *g.upstreams.Load() {
 		u.Close()
 		u.closeTLS()

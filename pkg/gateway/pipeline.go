@@ -22,6 +22,7 @@ func (g *Gateway) stages() []inference.Stage {
 		{Name: "resolve", Wrap: g.resolve.Wrap, After: []string{"authorize"}},        // model_name → model, once for the whole call
 		{Name: "limit", Wrap: g.limit.Wrap, After: []string{"authorize", "resolve"}}, // a stranger must not drain a bucket
 		{Name: "split", Wrap: g.split.Wrap, After: []string{"resolve"}},              // which target: pinned version, rules, stable
+		{Name: "mirror", Wrap: g.mirror.Wrap, After: []string{"limit", "split"}},     // a copy elsewhere once the call is over: neither limited nor waited for
 		// admit: concurrency and queue of the target (after split)
 		// enrich: features joined in (after admit)
 		// fallback: a declared answer in place of an outage (after limit: never to a refused call)
