@@ -10,8 +10,9 @@ type scan struct {
 	prog *program
 	s    string
 	m    *machine
-	from int  // where to look for the next match; behind the end of s when there is no more
-	any  bool // there was a match already
+	t    *table // of Lua patterns, once trying has taken too long
+	from int    // where to look for the next match; behind the end of s when there is no more
+	any  bool   // there was a match already
 }
 
 // start begins a walk at init. Call end when done.
@@ -22,8 +23,15 @@ func (p *program) start(subject string, init int) (scan, error) {
 	if p.checked && !utf8.ValidString(subject) {
 		return scan{}, ErrUTF8
 	}
-	return scan{prog: p, s: subject, m: p.begin(subject), from: min(max(init, 0), len(subject))}, nil
+	sc := scan{prog: p, s: subject, m: p.begin(subject), from: min(max(init, 0), len(subject))}
+	if p.tabled {
+		sc.m.steps = patience(subject)
+	}
+	return sc, nil
 }
+
+// patience is how many steps are tried before a table is made: about what it costs.
+func patience(subject string) int { return 1024 + 4*len(subject) }
 
 func (sc *scan) end() {
 	if sc.m != nil {
@@ -41,7 +49,7 @@ func (sc *scan) next(dst []Capture) (m Match, ok bool, err error) {
 	if sc.any {
 		sc.m.forget(sc.from)
 	}
-	start, end, err := sc.m.search(sc.prog, sc.s, sc.from)
+	start, end, err := sc.search()
 	if err != nil || start < 0 {
 		sc.from = len(sc.s) + 1
 		return Match{}, false, err
@@ -52,6 +60,19 @@ func (sc *scan) next(dst []Capture) (m Match, ok bool, err error) {
 		sc.from += sc.width(end)
 	}
 	return Match{Start: start, End: end, Captures: sc.captures(dst)}, true, nil
+}
+
+// search finds the next match, by trying as long as that is the fastest way, then by a table.
+func (sc *scan) search() (start, end int, err error) {
+	if sc.t == nil {
+		start, end, err = sc.m.search(sc.prog, sc.s, sc.from)
+		if err == nil || !sc.prog.tabled {
+			return start, end, err
+		}
+		sc.t = sc.prog.tabulate(sc.m, sc.s)
+		sc.m.steps = MaxSteps
+	}
+	return sc.t.search(sc.m, sc.prog, sc.s, sc.from)
 }
 
 // width is how far to go on after an empty match.
@@ -127,14 +148,21 @@ func (it *Iterator) Next() (m Match, ok bool, err error) {
 }
 
 // Close gives back what the iterator holds before its end. It may be called twice, or not at all.
-func (it *Iterator) Close() { it.scan.end() }
+func (it *Iterator) Close() {
+	it.scan.end()
+	it.scan.t = nil
+}
 
 // Size is the memory the iterator holds until its end, in bytes.
 func (it *Iterator) Size() int {
 	if it.scan.m == nil {
 		return 0
 	}
-	return it.scan.m.size()
+	n := it.scan.m.size()
+	if t := it.scan.t; t != nil {
+		n += t.size()
+	}
+	return n
 }
 
 // tooLong is the error of a result that grew beyond limit.

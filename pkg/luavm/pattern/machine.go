@@ -39,10 +39,11 @@ const (
 
 const nowhere = 0xffff
 
-// A machine that grew beyond this is left to the garbage collector instead of waiting for the next search.
-const keptJobs = 32 << 10
+// maxJobs is how much may be left to try at a time; more is more work than is done. It bounds a machine to 0.5 MiB, beside
+// the memo that takes as much at most.
+const maxJobs = 1 << 16
 
-var machines = sync.Pool{New: func() any { return new(machine) }}
+var machines = sync.Pool{New: func() any { return &machine{jobs: make([]job, 0, 256)} }}
 
 // begin takes a machine for one subject.
 func (p *program) begin(subject string) *machine {
@@ -71,9 +72,7 @@ func (p *program) begin(subject string) *machine {
 
 // end gives the machine back.
 func (m *machine) end() {
-	if cap(m.jobs) <= keptJobs {
-		machines.Put(m)
-	}
+	machines.Put(m)
 }
 
 // size is the memory the machine holds, in bytes.
@@ -150,18 +149,17 @@ func (p *program) skip(s string, start int) int {
 // match tries to match at start. end is -1 if it does not.
 func (m *machine) match(p *program, s string, start int) (end int, err error) {
 	m.jobs = append(m.jobs[:0], job{kind: jobGo, pc: p.entry, pos: uint16(start)})
-	for len(m.jobs) > 0 {
+	for len(m.jobs) > 0 && m.steps >= 0 {
 		pc, pos, ok := m.next(p, s)
 		if !ok {
 			continue
 		}
-		end := m.follow(p, s, pc, pos)
-		if m.steps < 0 {
-			return -1, ErrWork
-		}
-		if end >= 0 {
+		if end := m.follow(p, s, pc, pos); end >= 0 {
 			return end, nil
 		}
+	}
+	if m.steps < 0 {
+		return -1, ErrWork
 	}
 	return -1, nil
 }
@@ -170,6 +168,7 @@ func (m *machine) match(p *program, s string, start int) (end int, err error) {
 func (m *machine) next(p *program, s string) (pc, pos int, ok bool) {
 	last := len(m.jobs) - 1
 	j := &m.jobs[last]
+	m.steps--
 	pc, pos = int(j.pc), int(j.pos)
 	switch j.kind {
 	case jobGo:
@@ -212,7 +211,8 @@ func (m *machine) next(p *program, s string) (pc, pos int, ok bool) {
 // becomes a job. It stops when the steps are used up, too.
 func (m *machine) follow(p *program, s string, pc, pos int) (end int) {
 	for {
-		if m.steps--; m.steps < 0 {
+		if m.steps--; m.steps < 0 || len(m.jobs) >= maxJobs {
+			m.steps = -1
 			return -1
 		}
 		in := &p.insts[pc]
@@ -261,7 +261,7 @@ func (m *machine) follow(p *program, s string, pc, pos int) (end int) {
 // run is how far an opStar gets from pos. It stops early where it was before: from there on nothing matches.
 func (m *machine) run(in *inst, s string, pos int) int {
 	from := pos
-	for pos < len(s) && in.set.has(s[pos]) && !m.note(in.memo, pos+1) {
+	for pos < len(s) && in.set.has(s[pos]) && (in.memo == noMemo || !m.note(in.memo, pos+1)) {
 		pos++
 	}
 	m.steps -= pos - from
@@ -275,7 +275,7 @@ func (m *machine) approach(in *inst, s string, pos int) int {
 	}
 	from := pos
 	for pos < len(s) && s[pos] != in.c {
-		if !in.set.has(s[pos]) || m.note(in.memo, pos+1) {
+		if !in.set.has(s[pos]) || in.memo != noMemo && m.note(in.memo, pos+1) {
 			pos = len(s)
 			break
 		}

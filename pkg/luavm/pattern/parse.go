@@ -10,7 +10,7 @@ func compileLua(lua string, anchors bool) (*program, error) {
 			Remedy: fmt.Sprintf("a pattern may have %d bytes at most; to find a long text as it stands use string.find(s, text, 1, true)", MaxPattern),
 		}
 	}
-	c := &luaCompiler{src: lua, prog: &program{}, sets: make(map[set]*set)}
+	c := &luaCompiler{src: lua, prog: &program{tabled: true}, sets: make(map[set]uint16)}
 	if anchors && lua != "" && lua[0] == '^' {
 		c.prog.anchor = atInit
 		c.at = 1
@@ -32,12 +32,13 @@ func compileLua(lua string, anchors bool) (*program, error) {
 // luaCompiler reads a pattern from left to right. Lua's patterns have no branches but repetitions of one byte, so each
 // instruction goes on with the next.
 type luaCompiler struct {
-	src    string
-	at     int
-	prog   *program
-	sets   map[set]*set // equal sets are kept once
-	open   []int        // captures not closed yet, innermost last
-	opened []int        // where they were opened
+	src      string
+	at       int
+	prog     *program
+	sets     map[set]uint16 // where in prog.sets; equal sets are kept once
+	balances int
+	open     []int // captures not closed yet, innermost last
+	opened   []int // where they were opened
 }
 
 func (c *luaCompiler) fail(from, to int, problem, remedy string) error {
@@ -46,7 +47,7 @@ func (c *luaCompiler) fail(from, to int, problem, remedy string) error {
 
 // emit adds an instruction that goes on with the one after it.
 func (c *luaCompiler) emit(in inst) {
-	in.out = uint16(len(c.prog.insts) + 1)
+	in.out, in.memo = uint16(len(c.prog.insts)+1), noMemo
 	c.prog.insts = append(c.prog.insts, in)
 }
 
@@ -133,13 +134,19 @@ func (c *luaCompiler) balance() error {
 		}
 		c.prog.pairs = append(c.prog.pairs, pair)
 	}
+	if c.balances++; c.balances > maxBalances {
+		return c.fail(c.at, c.at+4, fmt.Sprintf("a pattern may have %d times %%b at most", maxBalances), "match in two steps")
+	}
 	c.emit(inst{op: opBalance, arg: uint16(n)})
 	c.at += 4
 	return nil
 }
 
-// maxPairs is how many different %b one pattern may have: a search keeps 8 KiB for each.
-const maxPairs = 8
+// How often %b may be in one pattern, and with how many different pairs: a search keeps 8 KiB for each pair.
+const (
+	maxBalances = 32
+	maxPairs    = 8
+)
 
 // frontier translates %f[set].
 func (c *luaCompiler) frontier() error {
@@ -151,7 +158,8 @@ func (c *luaCompiler) frontier() error {
 	if err != nil {
 		return err
 	}
-	c.emit(inst{op: opFrontier, set: c.intern(s)})
+	class := c.intern(s)
+	c.emit(inst{op: opFrontier, class: class, set: c.prog.sets[class]})
 	return nil
 }
 
@@ -239,18 +247,23 @@ func (c *luaCompiler) bracketEnd() (int, error) {
 
 // repeat emits a single-byte class with the repetition that follows it.
 func (c *luaCompiler) repeat(s set) {
-	one := inst{op: opSet, set: c.intern(s)}
+	class := c.intern(s)
+	loop := inst{class: class, set: c.prog.sets[class]}
+	one := inst{op: opSet, class: class, set: loop.set}
 	if ch, ok := s.single(); ok {
-		one = inst{op: opChar, c: ch}
+		one = inst{op: opChar, class: class, c: ch}
 	}
 	switch c.peek(0) {
 	case '*':
-		c.emit(inst{op: opStar, set: c.intern(s)})
+		loop.op = opStar
+		c.emit(loop)
 	case '+':
+		loop.op = opStar
 		c.emit(one)
-		c.emit(inst{op: opStar, set: c.intern(s)})
+		c.emit(loop)
 	case '-':
-		c.emit(inst{op: opLazy, set: c.intern(s)})
+		loop.op = opLazy
+		c.emit(loop)
 	case '?':
 		c.emit(inst{op: opSplit, arg: uint16(len(c.prog.insts) + 2)})
 		c.emit(one)
@@ -261,13 +274,13 @@ func (c *luaCompiler) repeat(s set) {
 	c.at++
 }
 
-// intern gives the one copy of a set.
-func (c *luaCompiler) intern(s set) *set {
-	if have, ok := c.sets[s]; ok {
-		return have
+// intern gives the number of a set.
+func (c *luaCompiler) intern(s set) uint16 {
+	n, ok := c.sets[s]
+	if !ok {
+		n = uint16(len(c.prog.sets))
+		c.sets[s] = n
+		c.prog.sets = append(c.prog.sets, &s)
 	}
-	have := new(set)
-	*have = s
-	c.sets[s] = have
-	return have
+	return n
 }

@@ -21,7 +21,7 @@ const (
 	MaxSubject  = 4 << 10  // longest subject
 	MaxCaptures = 32       // most captures of one pattern, as in Lua
 	MaxProgram  = 1 << 10  // most instructions one pattern may compile to
-	MaxSteps    = 1 << 19  // most steps of one Find or Gsub, or of all of an Iterator's matches together: about 2 ms
+	MaxSteps    = 1 << 18  // most steps of one Find or Gsub, or of all of an Iterator's matches together: about 2 ms
 	MaxResult   = 64 << 10 // the usual limit of a result of Gsub, for callers to pass on
 )
 

@@ -34,6 +34,7 @@ type inst struct {
 	memo  int16 // row of the memo in which places are noted where this instruction was tried; -1: not noted
 	out   uint16
 	arg   uint16
+	class uint16 // of Lua patterns: the place of set in program.sets; opChar has one too
 	set   *set
 	rune  *syntax.Inst
 }
@@ -56,8 +57,10 @@ type program struct {
 	entry    uint16 // the instruction to start with
 	captures []bool // which of the captures are position captures
 	pairs    [][2]byte
-	rows     int // rows of the memo
+	sets     []*set // of Lua patterns: all that occur
+	rows     int // rows of the memo; 0 for Lua patterns, which have a table instead
 	anchor   anchoring
+	tabled   bool // a Lua pattern: see table
 	restore  bool // captures lie on branches: leaving a branch takes back what it captured
 	utf8     bool // matches start only at the start of characters
 	checked  bool // the subject must be UTF-8
@@ -67,7 +70,7 @@ type program struct {
 
 // size estimates the memory of a program, in bytes.
 func (p *program) size() int {
-	n := int(unsafe.Sizeof(*p)) + len(p.insts)*int(unsafe.Sizeof(inst{})) + len(p.captures) + 2*len(p.pairs)
+	n := int(unsafe.Sizeof(*p)) + 8*len(p.sets) + len(p.insts)*int(unsafe.Sizeof(inst{})) + len(p.captures) + 2*len(p.pairs)
 	seen := make(map[*set]bool)
 	for i := range p.insts {
 		if in := &p.insts[i]; in.set != nil && !seen[in.set] {
@@ -81,11 +84,8 @@ func (p *program) size() int {
 	return n
 }
 
-// finish completes a program of which all instructions are there: it decides what is noted in the memo, and prepares
-// what makes the search for a start fast.
+// finish completes a program of which all instructions are there.
 func (p *program) finish() {
-	p.fuseLoops()
-	p.chooseRows()
 	for i := range p.insts {
 		in := &p.insts[i]
 		if in.op == opStar || in.op == opLazy {
@@ -149,7 +149,6 @@ func (p *program) chooseRows() {
 	}
 	for i := range p.insts {
 		in := &p.insts[i]
-		in.memo = noMemo
 		switch {
 		case in.op == opFail || in.op == opMatch:
 		case in.op == opSplit || in.op == opStar || in.op == opLazy || ways[i] > 1:

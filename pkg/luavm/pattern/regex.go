@@ -84,8 +84,8 @@ func explained(pattern string, err error) error {
 	return e
 }
 
-// instructions is at least the number of instructions that tree compiles to, bounded before it is compiled: counted
-// repetitions are copied out.
+// instructions estimates, from below, the number of instructions that tree compiles to: counted repetitions are copied
+// out, which is not to be done before it is known how long it takes. More than MaxProgram are not counted.
 func instructions(tree *syntax.Regexp) int {
 	n := 0
 	for _, sub := range tree.Sub {
@@ -95,9 +95,12 @@ func instructions(tree *syntax.Regexp) int {
 	case syntax.OpLiteral:
 		n = len(tree.Rune)
 	case syntax.OpRepeat:
-		n *= max(tree.Min, tree.Max, 1)
+		n *= max(tree.Min, tree.Max)
+	case syntax.OpConcat, syntax.OpAlternate:
+	default:
+		n++
 	}
-	return min(n, MaxProgram) + 1
+	return min(n, MaxProgram+1)
 }
 
 // String is the regular expression as it was given.
@@ -174,6 +177,11 @@ func (t *translator) program(compiled *syntax.Prog) *program {
 	for i := range compiled.Inst {
 		p.insts = append(p.insts, t.instruction(&compiled.Inst[i], at, sets))
 	}
+	p.fuseLoops()
+	for i := range p.insts {
+		p.insts[i].memo = noMemo
+	}
+	p.chooseRows()
 	p.finish()
 	return p
 }

@@ -1,0 +1,59 @@
+package pattern
+
+const plenty = 1 << 40
+
+// Steps is how many steps the search for the first match, or all, takes if it may take any number.
+func (r *Regex) Steps(subject string, all bool) int {
+	sc := must(r.prog.start(subject, 0))
+	defer sc.end()
+	sc.m.steps = plenty
+	for must2(sc.next(nil)) && all {
+	}
+	return plenty - sc.m.steps
+}
+
+// Steps is how many steps it takes, once the table is made.
+func (p *Pattern) Steps(subject string, all bool) int {
+	sc := must(p.prog.start(subject, 0))
+	defer sc.end()
+	sc.t = p.prog.tabulate(sc.m, subject)
+	sc.m.steps = plenty
+	for must2(sc.next(nil)) && all {
+	}
+	return plenty - sc.m.steps
+}
+
+// Matches gives all matches found by trying alone, or by the table alone.
+func (p *Pattern) Matches(subject string, init int, byTable bool) []Match {
+	sc := must(p.prog.start(subject, init))
+	defer sc.end()
+	sc.m.steps = plenty
+	if byTable {
+		sc.m.steps = 0
+	}
+	var all []Match
+	for {
+		m, ok, err := sc.next(nil)
+		if err != nil {
+			panic(err)
+		}
+		if !ok {
+			return all
+		}
+		all = append(all, m)
+	}
+}
+
+func must(sc scan, err error) scan {
+	if err != nil {
+		panic(err)
+	}
+	return sc
+}
+
+func must2(_ Match, ok bool, err error) bool {
+	if err != nil {
+		panic(err)
+	}
+	return ok
+}
