@@ -26,21 +26,32 @@ func (c *Catalog) Build(cfg *config.Config, sources map[string]Source) (*Snapsho
 	}
 	s.passthrough = c.passthroughOver(s.sources, old)
 	for i := range cfg.Models {
-		if err := s.add(&cfg.Models[i], sources, old); err != nil {
+		if err := s.add(&cfg.Models[i], sources, old, c.splitByScript); err != nil {
 			return nil, err
 		}
 	}
 	return s, nil
 }
 
-func (s *Snapshot) add(declared *config.Model, sources map[string]Source, old *Snapshot) error {
+func (s *Snapshot) add(declared *config.Model, sources map[string]Source, old *Snapshot, byScript func(string) func() bool) error {
 	var m *inference.Model
+	target := func(name string) *inference.Target { return m.Targets[name] }
 	if len(declared.Targets) == 0 {
 		source := sources[declared.Upstream]
 		if source == nil {
 			return fmt.Errorf("model %q: upstream %q is not there", declared.Name, declared.Upstream)
 		}
-		m = implicitModel(s.implicit(implicitKey{declared.Name, source, declared.UpstreamModel}, old), declared.Timeouts)
+		versions := s.implicit(implicitKey{declared.Name, source, declared.UpstreamModel}, old)
+		var split func() bool
+		switch {
+		case len(declared.Split) > 0:
+			split = func() bool { return true }
+		case declared.Scripted:
+			split = byScript(declared.Name)
+		}
+		m = implicitModel(versions, declared.Timeouts, split)
+		m.Scripted = declared.Scripted
+		target = versions.promised
 		s.own(ownedName{declared.Upstream, declared.UpstreamModel}, m.Name)
 	} else {
 		var err error
@@ -49,6 +60,7 @@ func (s *Snapshot) add(declared *config.Model, sources map[string]Source, old *S
 		}
 	}
 	m.Route, m.Tensors, m.SetHeaders, m.Limits = true, declared.Tensors, declared.SetHeaders, declared.Limits
+	m.Split, m.Mirror = rules(declared, target), mirror(declared, target)
 	s.models[m.Name] = m
 	return nil
 }
@@ -87,6 +99,7 @@ func (s *Snapshot) explicit(declared *config.Model, sources map[string]Source, o
 		s.own(ownedName{t.Upstream, t.Model}, m.Name)
 	}
 	m.Stable = m.Targets[declared.Stable]
+	m.Named = func(name string) *inference.Target { return m.Targets[name] }
 	undeclared := func(_ context.Context, version string) (*inference.Target, error) {
 		return nil, versionNotFound(declared.Name, version)
 	}

@@ -19,10 +19,25 @@ import (
 type Catalog struct {
 	snapshot atomic.Pointer[Snapshot]
 	limits   limits
+	scripted func(model string) bool // nil: no model is
 }
 
 // New makes an empty catalog.
 func New() *Catalog { return &Catalog{limits: newLimits()} }
+
+// Scripted tells the catalog how to find out whether a script splits the calls of a model that has neither declared
+// targets nor rules: such a model serves what the script sends nowhere else with its lowest version, others with their
+// highest. scripted is called with names that scripts can have, for every call, and answers at once. Tell it before the first
+// Build.
+func (c *Catalog) Scripted(scripted func(model string) bool) { c.scripted = scripted }
+
+// splitByScript tells whether a script splits a model's calls now; nil where none can.
+func (c *Catalog) splitByScript(model string) func() bool {
+	if c.scripted == nil || !inference.IsScriptName(model) {
+		return nil
+	}
+	return func() bool { return c.scripted(model) }
+}
 
 // Use makes next, which Build made, the snapshot that calls from now on see.
 func (c *Catalog) Use(next *Snapshot) { c.snapshot.Store(next) }

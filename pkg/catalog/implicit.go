@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/model-gateway/model-gateway/pkg/config"
 	"github.com/model-gateway/model-gateway/pkg/fault"
 	"github.com/model-gateway/model-gateway/pkg/inference"
 )
@@ -45,10 +46,15 @@ type implicit struct {
 	implicitKey
 	asker *asker
 
-	chosen    atomic.Pointer[inference.Target]
-	refreshed atomic.Int64 // unix ns
+	chosen    atomic.Pointer[inference.Target] // of unpinned calls, where nothing splits them: the highest version
+	stable    atomic.Pointer[inference.Target] // where rules or a script do: the lowest
+	refreshed atomic.Int64                     // unix ns
 	idleSince atomic.Int64 // since when nothing has been known of the model, unix ns; 0 while something is
 	strange   atomic.Int64 // when a version that the upstream does not list was last asked for, unix ns
+
+	known  atomic.Pointer[map[string]*inference.Target] // by name: those that rules may send calls to; never changed
+	listed atomic.Int64                                 // when known was last looked at, unix ns
+	naming sync.Mutex                                   // held while known is made
 
 	mu      sync.Mutex
 	targets map[string]*inference.Target // by version
@@ -58,14 +64,39 @@ type implicit struct {
 func newImplicit(key implicitKey, a *asker, found *answer) *implicit {
 	m := &implicit{implicitKey: key, asker: a, targets: make(map[string]*inference.Target)}
 	if found != nil {
-		m.chosen.Store(m.target(latest(found.versions)))
+		m.found(found.versions)
 	}
 	return m
 }
 
-// implicitModel is the model whose versions m knows.
-func implicitModel(m *implicit, timeouts inference.Timeouts) *inference.Model {
-	return &inference.Model{Name: m.asked, Timeouts: timeouts, Choose: m.choose, Current: m.current, Pin: m.pin}
+// found takes over what the upstream has answered of the versions it serves, until its readiness table knows more.
+func (m *implicit) found(versions []string) {
+	m.chosen.CompareAndSwap(nil, m.target(latest(versions)))
+	m.stable.CompareAndSwap(nil, m.target(earliest(versions)))
+	known := make(map[string]*inference.Target, len(versions))
+	for _, v := range versions {
+		t := m.target(v)
+		known[t.Name] = t
+	}
+	m.known.CompareAndSwap(nil, &known)
+}
+
+// implicitModel is the model whose versions m knows. split tells whether rules or a script split its calls; nil: never.
+func implicitModel(m *implicit, timeouts inference.Timeouts, split func() bool) *inference.Model {
+	which := func() *atomic.Pointer[inference.Target] { return &m.chosen }
+	if split != nil {
+		which = func() *atomic.Pointer[inference.Target] {
+			if split() {
+				return &m.stable
+			}
+			return &m.chosen
+		}
+	}
+	return &inference.Model{
+		Name: m.asked, Timeouts: timeouts, Pin: m.pin, Named: m.named,
+		Choose:  func(ctx context.Context) (*inference.Target, error) { return m.choose(ctx, which()) },
+		Current: func() *inference.Target { return m.current(which()) },
+	}
 }
 
 // target gives the target of a version, made when first asked for.
@@ -87,19 +118,19 @@ func (m *implicit) target(version string) *inference.Target {
 	return t
 }
 
-// current gives the target of unpinned calls by what is known; nil when nothing is.
-func (m *implicit) current() *inference.Target {
+// current gives the target of unpinned calls by what is known, chosen or stable; nil when nothing is.
+func (m *implicit) current(which *atomic.Pointer[inference.Target]) *inference.Target {
 	now := time.Now()
 	if last := m.refreshed.Load(); now.UnixNano()-last > int64(refreshEvery) && m.refreshed.CompareAndSwap(last, now.UnixNano()) {
 		m.refresh(now)
 	}
-	return m.chosen.Load()
+	return which.Load()
 }
 
 // choose gives the target of an unpinned call. Until the upstream's readiness table knows of a version, the upstream is
 // asked, by the calls that wait for it.
-func (m *implicit) choose(ctx context.Context) (*inference.Target, error) {
-	if t := m.current(); t != nil {
+func (m *implicit) choose(ctx context.Context, which *atomic.Pointer[inference.Target]) (*inference.Target, error) {
+	if t := m.current(which); t != nil {
 		return t, nil
 	}
 	found, err := m.asker.find(ctx, question{
@@ -114,8 +145,8 @@ func (m *implicit) choose(ctx context.Context) (*inference.Target, error) {
 	if err != nil {
 		return nil, err
 	}
-	m.chosen.CompareAndSwap(nil, m.target(latest(found.versions)))
-	return m.chosen.Load(), nil
+	m.found(found.versions)
+	return which.Load(), nil
 }
 
 // unserved says why a route leads nowhere, to those who can mend it.
@@ -137,16 +168,64 @@ func (m *implicit) refresh(now time.Time) {
 		return
 	}
 	m.idleSince.Store(0)
-	current := m.chosen.Load()
+	m.move(&m.chosen, states, now, choose)
+	m.move(&m.stable, states, now, lowest)
+}
+
+// move puts what decide says in the place of a target.
+func (m *implicit) move(which *atomic.Pointer[inference.Target], states []inference.VersionState, now time.Time, decide func(string, []inference.VersionState, time.Time) string) {
+	current := which.Load()
 	if current == nil {
-		if v := highest(states); v != "" {
-			m.chosen.CompareAndSwap(nil, m.target(v))
+		if v := decide("", states, now); v != "" {
+			which.CompareAndSwap(nil, m.target(v))
 		}
 		return
 	}
-	if v := choose(current.Version, states, now); v != "" && v != current.Version {
-		m.chosen.Store(m.target(v))
+	if v := decide(current.Version, states, now); v != "" && v != current.Version {
+		which.Store(m.target(v))
 	}
+}
+
+// named gives the target of that name, model_v<N>, while some endpoint that is up has version N and has it not unloaded.
+// It goes by what is known, lately, and asks nobody.
+func (m *implicit) named(name string) *inference.Target {
+	now, known := time.Now().UnixNano(), m.known.Load()
+	if last := m.listed.Load(); known == nil || now-last > int64(refreshEvery) && m.listed.CompareAndSwap(last, now) {
+		known = m.list()
+	}
+	if known == nil {
+		return nil
+	}
+	return (*known)[name]
+}
+
+// list makes known anew, and leaves it as it is while nothing is known of the model.
+func (m *implicit) list() *map[string]*inference.Target {
+	m.naming.Lock()
+	defer m.naming.Unlock()
+	states := m.source.Versions(m.model)
+	if len(states) == 0 {
+		return m.known.Load()
+	}
+	known := make(map[string]*inference.Target, len(states))
+	for _, s := range states {
+		if !s.Unloaded {
+			t := m.target(s.Version)
+			known[t.Name] = t
+		}
+	}
+	m.known.Store(&known)
+	return &known
+}
+
+// promised gives the target that the configuration names, model_v<N>, whether or not the upstream has that version now; nil
+// for a name that is none.
+func (m *implicit) promised(name string) *inference.Target {
+	version, ok := config.ImplicitVersion(name)
+	if !ok {
+		return nil
+	}
+	return m.target(version)
 }
 
 // pin gives the target of a version that a caller names.
@@ -199,13 +278,13 @@ func (m *implicit) mayAskStrange() bool {
 	return now-last >= int64(strangeEvery) && m.asker.named.Allow() && m.strange.CompareAndSwap(last, now)
 }
 
-// forget drops the targets of all versions but the chosen one; calls under way keep theirs.
+// forget drops the targets of all versions but those of unpinned calls; calls under way keep theirs.
 func (m *implicit) forget() {
-	keep := m.chosen.Load()
+	chosen, stable := m.chosen.Load(), m.stable.Load()
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for v, t := range m.targets {
-		if t != keep {
+		if t != chosen && t != stable {
 			delete(m.targets, v)
 		}
 	}

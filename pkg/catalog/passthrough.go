@@ -21,7 +21,8 @@ const (
 // once an upstream has confirmed it, and look-ups of unknown names are few whatever clients send.
 type passthrough struct {
 	asker *asker
-	known sync.Map             // name → *entry
+	split func(model string) func() bool // whether a script splits a model's calls
+	known sync.Map                       // name → *entry
 	held  map[string]*implicit // known over other upstreams before, and to be confirmed again; never changed
 
 	mu    sync.Mutex
@@ -30,13 +31,20 @@ type passthrough struct {
 
 type entry struct {
 	implicit *implicit
+	split    func() bool // whether a script splits the model's calls; nil: none can
 	model    atomic.Pointer[inference.Model]
 }
 
-func newEntry(m *implicit, timeouts inference.Timeouts) *entry {
-	e := &entry{implicit: m}
-	e.model.Store(implicitModel(m, timeouts))
+func newEntry(m *implicit, timeouts inference.Timeouts, split func() bool) *entry {
+	e := &entry{implicit: m, split: split}
+	e.model.Store(e.make(timeouts))
 	return e
+}
+
+func (e *entry) make(timeouts inference.Timeouts) *inference.Model {
+	m := implicitModel(e.implicit, timeouts, e.split)
+	m.Scripted = e.split != nil
+	return m
 }
 
 // fresh reports whether something has been known of the model lately.
@@ -49,7 +57,7 @@ func (e *entry) fresh() bool {
 func (e *entry) under(timeouts inference.Timeouts) *inference.Model {
 	m := e.model.Load()
 	if m.Timeouts != timeouts {
-		m = implicitModel(e.implicit, timeouts)
+		m = e.make(timeouts)
 		e.model.Store(m)
 	}
 	return m
@@ -62,7 +70,7 @@ func (c *Catalog) passthroughOver(sources []Source, old *Snapshot) *passthrough 
 	if old != nil && slices.Equal(old.sources, sources) {
 		return old.passthrough
 	}
-	p := &passthrough{asker: newAsker(c.limits), held: make(map[string]*implicit)}
+	p := &passthrough{asker: newAsker(c.limits), split: c.splitByScript, held: make(map[string]*implicit)}
 	if old == nil {
 		return p
 	}
@@ -121,7 +129,7 @@ func (p *passthrough) keep(name string, found answer, timeouts inference.Timeout
 	if m == nil || m.source != found.source || m.chosen.Load() == nil {
 		m = newImplicit(implicitKey{name, found.source, name}, p.asker, &found)
 	}
-	got, loaded := p.known.LoadOrStore(name, newEntry(m, timeouts))
+	got, loaded := p.known.LoadOrStore(name, newEntry(m, timeouts, p.split(name)))
 	if loaded {
 		return got.(*entry).under(timeouts)
 	}

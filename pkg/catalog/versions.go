@@ -32,6 +32,28 @@ func choose(current string, states []inference.VersionState, now time.Time) stri
 	return best
 }
 
+// lowest gives the version of calls that rules send nowhere else, where rules split a model's calls: the lowest that any
+// endpoint lists and that is not unloaded. It holds on to current while that is not ready, which is an outage, and moves
+// up only once current has been unloaded, or gone, on every endpoint that is up for settle. A version below current takes
+// over when it serves: one that is being loaded would be an outage that nothing called for. It gives "" when there is
+// nothing to choose.
+func lowest(current string, states []inference.VersionState, now time.Time) string {
+	best := ""
+	for _, s := range states {
+		held := s.Version == current && current != ""
+		switch {
+		case s.Unloaded && !(held && now.Sub(s.Since) < settle):
+			continue
+		case !held && current != "" && inference.NewerVersion(current, s.Version) && !s.Anywhere:
+			continue
+		}
+		if best == "" || inference.NewerVersion(best, s.Version) {
+			best = s.Version
+		}
+	}
+	return best
+}
+
 // highest prefers a version that is ready everywhere over one that is ready somewhere, and that over one that is only listed.
 func highest(states []inference.VersionState) string {
 	best, rank := "", 0
@@ -57,6 +79,17 @@ func latest(versions []string) string {
 	best := ""
 	for _, v := range versions {
 		if best == "" || inference.NewerVersion(v, best) {
+			best = v
+		}
+	}
+	return best
+}
+
+// earliest gives the lowest of versions; "" of none.
+func earliest(versions []string) string {
+	best := ""
+	for _, v := range versions {
+		if best == "" || inference.NewerVersion(best, v) {
 			best = v
 		}
 	}
