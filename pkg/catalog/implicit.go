@@ -49,8 +49,8 @@ type implicit struct {
 	chosen    atomic.Pointer[inference.Target] // of unpinned calls, where nothing splits them: the highest version
 	stable    atomic.Pointer[inference.Target] // where rules or a script do: the lowest
 	refreshed atomic.Int64                     // unix ns
-	idleSince atomic.Int64 // since when nothing has been known of the model, unix ns; 0 while something is
-	strange   atomic.Int64 // when a version that the upstream does not list was last asked for, unix ns
+	idleSince atomic.Int64                     // since when nothing has been known of the model, unix ns; 0 while something is
+	strange   atomic.Int64                     // when a version that the upstream does not list was last asked for, unix ns
 
 	known  atomic.Pointer[map[string]*inference.Target] // by name: those that rules may send calls to; never changed
 	listed atomic.Int64                                 // when known was last looked at, unix ns

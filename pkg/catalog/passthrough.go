@@ -23,7 +23,7 @@ type passthrough struct {
 	asker *asker
 	split func(model string) func() bool // whether a script splits a model's calls
 	known sync.Map                       // name → *entry
-	held  map[string]*implicit // known over other upstreams before, and to be confirmed again; never changed
+	held  map[string]*implicit           // known over other upstreams before, and to be confirmed again; never changed
 
 	mu    sync.Mutex
 	count int // of known
