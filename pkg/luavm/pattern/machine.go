@@ -244,7 +244,9 @@ func (m *machine) follow(p *program, s string, pc, pos int) (end int) {
 			}
 			m.jobs = append(m.jobs, job{kind: jobLazy, pc: self, pos: uint16(pos)})
 		case opSplit:
-			m.jobs = append(m.jobs, job{kind: jobGo, pc: in.arg, pos: uint16(pos)})
+			if other := &p.insts[in.arg]; other.op != opChar || pos < len(s) && s[pos] == other.c {
+				m.jobs = append(m.jobs, job{kind: jobGo, pc: in.arg, pos: uint16(pos)})
+			}
 		case opSave:
 			if p.restore {
 				m.jobs = append(m.jobs, job{kind: jobRestore, pc: in.arg, pos: uint16(m.slots[in.arg])}) // -1 becomes nowhere
