@@ -50,11 +50,13 @@ type Metrics struct {
 	redis  *redisMetrics
 	limits limits
 	mirror mirror
+	split  *prometheus.CounterVec
 
 	// What recording looks up, so that it does not build labels each time.
 	seenRequests readmap.Map[requestKey, prometheus.Observer]
 	seenUpstream readmap.Map[attemptKey, prometheus.Observer]
 	seenErrors   readmap.Map[errorKey, prometheus.Counter]
+	seenSplit    readmap.Map[splitKey, prometheus.Counter]
 }
 
 // New makes the metrics of a gateway.
@@ -63,6 +65,7 @@ func New(b Build) *Metrics {
 		registry: prometheus.NewRegistry(),
 		redis:    newRedisMetrics(),
 		mirror:   newMirror(),
+		split:    newSplit(),
 		labels:   guard{maxModels: MaxModels, maxTargets: MaxTargets},
 		requests: prometheus.NewHistogramVec(histogram(RequestDuration,
 			"Time from a request having been read until its last answer had been handed over, as the client sees it; each message of a stream is a request."),
@@ -101,7 +104,7 @@ func New(b Build) *Metrics {
 	build.WithLabelValues(b.Version, b.Revision, runtime.Version()).Set(1)
 	m.registry.MustRegister(
 		m.requests, m.upstream, m.errors, inFlight, m.streams, m.panics, m.omitted, m.labels.refused,
-		m.reloads, m.successful, m.loadedAt, m.config, build, &m.health,
+		m.reloads, m.successful, m.loadedAt, m.config, build, &m.health, m.split,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 	)
 	m.limits.register(m.registry)

@@ -60,6 +60,7 @@ func filled() *Metrics {
 	m.Mirrored(shadow, MirrorDropped)
 	m.MirrorDifference(shadow, &inference.Difference{Kind: inference.ValuesDiffer, Compared: 1, MaxAbs: 0.25, Scored: true, Score: 0.5, MirroredScore: 0.75})
 	m.MirrorHeld(1)
+	m.SplitChose(shadow, inference.ByWeights)
 	(&Attempts{Stats: stats.NewRegistry(nil), Metrics: m, Arm: stats.Mirror}).Attempt(nil, shadow, "10.0.0.1:8001", stats.OK, 100*time.Millisecond)
 	m.ShowEndpoints(func() []EndpointState {
 		return []EndpointState{{"triton", "10.0.0.1:8001", true}, {"triton", "10.0.0.2:8001", false}, {"triton", "10.0.0.1:8001", false}}

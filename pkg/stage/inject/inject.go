@@ -66,7 +66,13 @@ func (s Stage) add(c *inference.Call, out map[string][]string) {
 			out["tracestate"] = values[4:5:5]
 		}
 	}
-	for name, value := range c.Model.SetHeaders {
+	set(c, out, c.Model.SetHeaders)
+	set(c, out, c.Choice.SetHeaders)
+}
+
+// set sets headers of the configuration; those of the rule that chose the target come after the model's.
+func set(c *inference.Call, out map[string][]string, headers map[string]string) {
+	for name, value := range headers {
 		out[name] = []string{strings.ReplaceAll(value, "{target}", c.Target.Name)}
 	}
 }

@@ -72,6 +72,17 @@ func TestSetHeadersNameTheTarget(t *testing.T) {
 	}
 }
 
+func TestHeadersOfTheRuleThatDecidedGoBeforeThoseOfTheModel(t *testing.T) {
+	got := injected(t, Stage{}, &inference.Call{
+		Model:    &inference.Model{SetHeaders: map[string]string{"x-mesh-route": "{target}", "x-team": "risk"}},
+		Choice:   inference.Choice{SetHeaders: map[string]string{"x-mesh-route": "canary-{target}"}},
+		Incoming: map[string][]string{"x-mesh-route": {"mine"}},
+	})
+	if diff := cmp.Diff([][]string{{"canary-model_v1"}, {"risk"}}, [][]string{got["x-mesh-route"], got["x-team"]}); diff != "" {
+		t.Error(diff)
+	}
+}
+
 func TestMessagesOfAStreamDoNotSeeEachOthersMetadata(t *testing.T) {
 	shared := map[string][]string{"x-tenant": {"a"}}
 	s := &inference.Stream{}
