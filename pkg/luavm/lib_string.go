@@ -85,9 +85,6 @@ func mapASCII(s string, low, high byte, by int) string {
 func stringReverse(L *lua.LState) int {
 	s := argText(L, 1)
 	b := make([]byte, len(s))
-	for i := range s {
-		_ = i
-	}
 	for i := range len(s) {
 		b[len(s)-1-i] = s[i]
 	}

@@ -203,3 +203,28 @@ func opFillFunc(L *lua.LState) int {
 	L.SetTop(1)
 	return 1
 }
+
+// opModFunc is a % b. For whole numbers, which is what hashes are, it is several times as fast as the interpreter's own.
+func opModFunc(L *lua.LState) int {
+	a, ok1 := L.Get(1).(lua.LNumber)
+	b, ok2 := L.Get(2).(lua.LNumber)
+	if ok1 && ok2 {
+		if i, j := int64(a), int64(b); lua.LNumber(i) == a && lua.LNumber(j) == b && i >= 0 && j > 0 {
+			return pushNumber(L, float64(i%j))
+		}
+		return pushNumber(L, modulo(float64(a), float64(b)))
+	}
+	f := L.GetMetaField(L.Get(1), "__mod")
+	if f == lua.LNil {
+		f = L.GetMetaField(L.Get(2), "__mod")
+	}
+	if f == lua.LNil {
+		bad := L.Get(1)
+		if ok1 {
+			bad = L.Get(2)
+		}
+		L.RaiseError("attempt to calculate with a %s value", bad.Type())
+	}
+	L.Push(call1(L, f, L.Get(1), L.Get(2)))
+	return 1
+}

@@ -29,6 +29,7 @@ var (
 	opSet    = function(opSetFunc)
 	opMade   = function(opMadeFunc)
 	opFill   = function(opFillFunc)
+	opMod    = function(opModFunc)
 )
 
 // secret begins the strings that stand for constants.
@@ -155,22 +156,25 @@ func (w *rewriter) define(s *ast.FuncDefStmt) ast.Stmt {
 	return on(s, &ast.FuncCallStmt{Expr: w.call(s, opSet, object, key, s.Func)})
 }
 
-// assign turns writes to fields into calls. With several at once, all is evaluated before anything is written.
+// assign turns writes to fields into calls. With several values at once, all is evaluated before anything is written.
+//
+// That also keeps clear of two faults of the compiler, which writes to local variables while it still reads them: a, b =
+// b, a, and a = (f(a)) where a is the last parameter of a function.
 func (w *rewriter) assign(s *ast.AssignStmt) ast.Stmt {
 	w.exprs(s.Rhs)
-	fields := 0
 	for _, l := range s.Lhs {
 		if at, ok := l.(*ast.AttrGetExpr); ok {
 			at.Object, at.Key = w.expr(at.Object), w.key(at.Key)
-			fields++
 		}
 	}
-	switch {
-	case fields == 0:
+	if len(s.Lhs) == 1 && len(s.Rhs) == 1 {
+		if at, ok := s.Lhs[0].(*ast.AttrGetExpr); ok {
+			return on(s, &ast.FuncCallStmt{Expr: w.call(s, opSet, at.Object, at.Key, s.Rhs[0])})
+		}
+		if c, ok := s.Rhs[0].(*ast.FuncCallExpr); ok {
+			c.AdjustRet = false // one variable takes one value all the same
+		}
 		return s
-	case len(s.Lhs) == 1 && len(s.Rhs) == 1:
-		at := s.Lhs[0].(*ast.AttrGetExpr)
-		return on(s, &ast.FuncCallStmt{Expr: w.call(s, opSet, at.Object, at.Key, s.Rhs[0])})
 	}
 	local := func(e ...ast.Expr) *ast.LocalAssignStmt {
 		w.temp++
@@ -220,6 +224,9 @@ func (w *rewriter) expr(e ast.Expr) ast.Expr {
 		e.Lhs, e.Rhs = w.expr(e.Lhs), w.expr(e.Rhs)
 	case *ast.ArithmeticOpExpr:
 		e.Lhs, e.Rhs = w.expr(e.Lhs), w.expr(e.Rhs)
+		if e.Operator == "%" {
+			return w.call(e, opMod, e.Lhs, e.Rhs)
+		}
 	case *ast.StringConcatOpExpr:
 		return w.concat(e)
 	case *ast.UnaryMinusOpExpr:
