@@ -118,8 +118,10 @@ func (e *Explainer) user(c *inference.Call, q Question) User {
 		}
 	case q.User != "" && q.User != c.Caller.Name:
 		u = User{c.Caller.Name, fmt.Sprintf("the caller itself: without may_name_users, %q is dropped", q.User)}
+		c.OwnUser = true
 	default:
 		u = User{c.Caller.Name, "the caller itself"}
+		c.OwnUser = true
 	}
 	c.User = u.Name
 	return u

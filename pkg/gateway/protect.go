@@ -153,13 +153,8 @@ type explainLimits struct{ stage *limit.Stage }
 // Peek gives what is left in the buckets that c would draw from, in the order of limits.
 func (e explainLimits) Peek(ctx context.Context, c *inference.Call, limits []*inference.Limit) ([]float64, error) {
 	left := make(map[string]float64)
-	for _, s := range e.stage.Explain(ctx, c.Model, c.User, c.CallerName()) {
+	for _, s := range e.stage.Explain(ctx, c) {
 		left[s.Name] = s.Remaining
-	}
-	if c.Address.IsValid() {
-		for _, s := range e.stage.ExplainAddress(ctx, c.Address) {
-			left[s.Name] = s.Remaining
-		}
 	}
 	tokens := make([]float64, len(limits))
 	for i, l := range limits {

@@ -164,6 +164,7 @@ type Identity struct {
 	Sampled     bool    // the caller's trace context says so
 	Caller      *Caller // the authenticated client; nil when nobody was authenticated
 	User        string  // the person the call is made for; empty when unknown
+	OwnUser     bool    // User is the caller itself, for want of a person; somebody may have the same name
 }
 
 // Head is what the front reads from a request without decoding it.

@@ -59,6 +59,7 @@ func TestOnlyACallerThatMayNamesItsUsers(t *testing.T) {
 		{"may, and its token has a user too", door{caller: &inference.Caller{Name: "svc", MayNameUsers: true}, user: "sub"}, "ann", "", "ann"},
 		{"may, and sends too long a name", door{caller: &inference.Caller{Name: "svc", MayNameUsers: true}}, strings.Repeat("a", maxUser+1), strings.Repeat("b", maxUser+1), "svc"},
 		{"may not", door{caller: &inference.Caller{Name: "bob"}}, "alice", "alice", "bob"},
+		{"may, and is called like a user", door{caller: &inference.Caller{Name: "svc", MayNameUsers: true}}, "", "svc", "svc"},
 		{"may not, and its token has a user", door{caller: &inference.Caller{Name: "web"}, user: "bob"}, "alice", "alice", "bob"},
 	} {
 		c := &inference.Call{Incoming: map[string][]string{}}
@@ -70,6 +71,8 @@ func TestOnlyACallerThatMayNamesItsUsers(t *testing.T) {
 		}
 		if id := through(t, &w.door, c); id.User != w.want || id.Caller != w.door.caller {
 			t.Errorf("%s: got user %q of %+v, want %q", w.what, id.User, id.Caller, w.want)
+		} else if own := w.door.caller != nil && w.want == w.door.caller.Name && w.field != w.want && w.header != w.want && w.door.user == ""; id.OwnUser != own {
+			t.Errorf("%s: the user is the caller itself: %v, want %v", w.what, id.OwnUser, own)
 		}
 	}
 }

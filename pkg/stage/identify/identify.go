@@ -72,16 +72,17 @@ func (s Stage) Open(next inference.Handler) inference.Handler {
 // identify finds out everything about a call or a stream. A call that is refused has its ids all the same, and no user.
 func (s Stage) identify(ctx context.Context, c *inference.Call) error {
 	named(c)
+	user := ""
 	if s.Auth != nil {
-		caller, user, err := s.Auth.Authenticate(ctx, c)
-		if err != nil {
+		var err error
+		if c.Caller, user, err = s.Auth.Authenticate(ctx, c); err != nil {
+			c.Caller = nil
 			dropUser(c)
 			delete(c.Incoming, userHeader)
 			return err
 		}
-		c.Caller, c.User = caller, user
 	}
-	c.User = userOf(c, c.Caller, c.User)
+	setUser(c, user)
 	if !mayNameUsers(c.Caller) {
 		delete(c.Incoming, userHeader)
 	}
@@ -98,25 +99,26 @@ func (s Stage) again(ctx context.Context, c *inference.Call) error {
 	caller, user, err := s.Auth.Authenticate(ctx, c)
 	switch {
 	case err != nil:
-		c.Caller, c.User = nil, ""
+		c.Caller, c.User, c.OwnUser = nil, "", false
 		dropUser(c)
 		return err
 	case caller == c.Caller: // as when the stream was opened
 		return nil
 	}
-	c.Caller, c.User = caller, userOf(c, caller, user)
+	c.Caller = caller
+	setUser(c, user)
 	return nil
 }
 
-// userOf is whom a call is made for, as far as headers and credential say.
-func userOf(c *inference.Call, caller *inference.Caller, user string) string {
-	if v := first(c.Incoming, userHeader); v != "" && len(v) <= maxUser && mayNameUsers(caller) {
-		return v
+// setUser sets whom a call is made for, as far as headers and credential say; user is the one in the credential.
+func setUser(c *inference.Call, user string) {
+	c.User, c.OwnUser = user, false
+	if v := first(c.Incoming, userHeader); v != "" && len(v) <= maxUser && mayNameUsers(c.Caller) {
+		c.User = v
 	}
-	if caller != nil && user == "" {
-		return caller.Name
+	if c.User == "" && c.Caller != nil {
+		c.User, c.OwnUser = c.Caller.Name, true
 	}
-	return user
 }
 
 // IDs gives calls their names, and asks nobody: it stands before the first stage that may refuse.
@@ -184,7 +186,7 @@ func userOfMessage(c *inference.Call) {
 	if !mayNameUsers(c.Caller) {
 		dropUser(c)
 	} else if v := c.Head.Metadata[userField]; v != "" && len(v) <= maxUser {
-		c.User = v
+		c.User, c.OwnUser = v, false
 	}
 }
 

@@ -10,7 +10,10 @@ import (
 )
 
 // name tells buckets apart: those of one limit, model and user, caller or address.
-type name struct{ limit, model, subject string }
+type name struct {
+	limit, model, subject string
+	own                   bool // the subject is a caller that stands where a user would
+}
 
 const (
 	pages     = 64
@@ -47,6 +50,9 @@ func (b *book) hash(n name) uint64 {
 	h := maphash.String(b.seed, n.limit) ^ bits.RotateLeft64(maphash.String(b.seed, n.model), 21)
 	if n.subject != "" {
 		h ^= bits.RotateLeft64(maphash.String(b.seed, n.subject), 42)
+	}
+	if n.own {
+		h = ^h
 	}
 	return h
 }

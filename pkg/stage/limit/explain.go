@@ -2,7 +2,6 @@ package limit
 
 import (
 	"context"
-	"net/netip"
 
 	"github.com/model-gateway/model-gateway/pkg/inference"
 	"github.com/model-gateway/model-gateway/pkg/telemetry"
@@ -22,16 +21,17 @@ type BucketState struct {
 	Source    telemetry.Source
 }
 
-// Explain says which buckets a call of this user and caller would draw from and what they hold, in the order in which
-// they are asked, and takes nothing. Limits per IP are not among them: ExplainAddress has those.
-func (s *Stage) Explain(ctx context.Context, m *inference.Model, user, caller string) []BucketState {
-	c := &inference.Call{Model: m, Identity: inference.Identity{User: user}}
-	if caller != "" {
-		c.Caller = &inference.Caller{Name: caller}
-	}
+// Explain says which buckets a call would draw from and what they hold, in the order in which they are asked, and takes
+// nothing. It reads the call's Model, Caller, User, and Address; without an Address limits per IP are left out.
+func (s *Stage) Explain(ctx context.Context, c *inference.Call) []BucketState {
 	var states []BucketState
-	for _, l := range m.Limits {
-		states = append(states, s.explain(ctx, l, m.Name, c))
+	if c.Address.IsValid() {
+		for _, l := range s.spanning.Load().door {
+			states = append(states, s.explain(ctx, l, "", c))
+		}
+	}
+	for _, l := range c.Model.Limits {
+		states = append(states, s.explain(ctx, l, c.Model.Name, c))
 	}
 	for _, l := range s.spanning.Load().stage {
 		states = append(states, s.explain(ctx, l, "", c))
@@ -39,18 +39,8 @@ func (s *Stage) Explain(ctx context.Context, m *inference.Model, user, caller st
 	return states
 }
 
-// ExplainAddress says it of the limits per IP, for calls from an address.
-func (s *Stage) ExplainAddress(ctx context.Context, from netip.Addr) []BucketState {
-	c := &inference.Call{Address: from}
-	var states []BucketState
-	for _, l := range s.spanning.Load().door {
-		states = append(states, s.explain(ctx, l, "", c))
-	}
-	return states
-}
-
 func (s *Stage) explain(ctx context.Context, l *inference.Limit, model string, c *inference.Call) BucketState {
-	n := name{limit: l.Name, model: model, subject: subjectOf(l.Per, c)}
+	n := nameOf(l, model, c)
 	a := s.accounts.find(n)
 	if a == nil { // asking makes no account
 		a = &account{name: n, key: keyOf(n)}
@@ -89,7 +79,7 @@ func (a *account) source(l *inference.Limit, alone bool, peers float64) telemetr
 		return telemetry.SourceExact
 	case a.balance > 0:
 		return telemetry.SourceLeased
-	case a.failing, l.Per.Spans() && a.most(peers) < 1:
+	case a.failing, (l.Per.Spans() || l.Draw == inference.DrawLease) && a.most(peers) < 1:
 		return telemetry.SourceLocal
 	case l.Per.Spans(), l.Draw == inference.DrawLease:
 		return telemetry.SourceLeased

@@ -9,6 +9,7 @@ import (
 // Base is the beginning of the keys of one limit's buckets, worked out once.
 //
 //	limit:{fraud}:per-user:ann    a limit per user of the model fraud; the braces keep all of a model in one slot
+//	limit:{fraud}:per-user:!batch the same for the caller batch, where it names no user
 //	limit:{fraud}:per-model       a limit of the model
 //	limit:per-ip:192.0.2.7        a limit that spans models: every bucket in a slot of its own
 //
@@ -32,6 +33,9 @@ func (b Base) Key() string { return string(b) }
 
 // For names the bucket of one user, caller or address.
 func (b Base) For(subject string) string { return string(b) + ":" + plain(subject, true) }
+
+// ForCaller names the bucket of a caller among those of users. No user's key has a ! there.
+func (b Base) ForCaller(caller string) string { return string(b) + ":!" + plain(caller, true) }
 
 // Tag is the part of a key that decides its slot: what is between the first braces, else all of it.
 func Tag(key string) string {

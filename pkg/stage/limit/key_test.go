@@ -30,6 +30,7 @@ func FuzzNoTwoNamesShareAKey(f *testing.F) {
 	f.Add("m}", "l:", "u", "m", "}:l", ":u")
 	f.Add("%7D", "", "", "}", "", "")
 	f.Add(strings.Repeat("a", 200), "", "", strings.Repeat("a", 201), "", "")
+	f.Add("m", "l", "!u", "m", "l", "u")
 	f.Add("#", "", "#", "#", "#", "")
 	f.Fuzz(func(t *testing.T, model1, limit1, user1, model2, limit2, user2 string) {
 		a, b := limit.ModelBase(model1, limit1).For(user1), limit.ModelBase(model2, limit2).For(user2)
@@ -38,6 +39,9 @@ func FuzzNoTwoNamesShareAKey(f *testing.F) {
 		}
 		if c := limit.ModelBase(model2, limit2).Key(); a == c {
 			t.Errorf("%q is with and without a user", a)
+		}
+		if c := limit.ModelBase(model2, limit2).ForCaller(user2); a == c {
+			t.Errorf("%q is a user's and a caller's", a)
 		}
 		if s := limit.SpanningBase(limit2).For(user2); a == s {
 			t.Errorf("%q belongs to a model and spans models", a)

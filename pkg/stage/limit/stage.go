@@ -169,11 +169,7 @@ func (s *Stage) admit(ctx context.Context, c *inference.Call, own, spanning []*i
 
 // account finds the account of the bucket that l has for c; model is "" for limits that span models.
 func (s *Stage) account(l *inference.Limit, model string, c *inference.Call) *account {
-	return s.accountOf(l, model, subjectOf(l.Per, c))
-}
-
-func (s *Stage) accountOf(l *inference.Limit, model, subject string) *account {
-	n := name{limit: l.Name, model: model, subject: subject}
+	n := nameOf(l, model, c)
 	if a := s.accounts.find(n); a != nil {
 		return a
 	}
@@ -186,7 +182,7 @@ func (s *Stage) accountOf(l *inference.Limit, model, subject string) *account {
 
 // counts are shared by all buckets of a limit of a model.
 func (s *Stage) counts(n name) *telemetry.LimitCounts {
-	n.subject = ""
+	n.subject, n.own = "", false
 	return s.counted.GetOrAdd(n, func(size int) (*telemetry.LimitCounts, bool) {
 		return s.metrics.Limit(n.limit, n.model), size < telemetry.MaxModels
 	})

@@ -277,6 +277,28 @@ func TestAModelWithoutLimitsLeavesNothingBehind(t *testing.T) { // O-17: an unkn
 	}
 }
 
+func TestAUserSharesNothingWithACallerOfItsName(t *testing.T) {
+	both(t, func(t *testing.T, r *rig) {
+		for _, draw := range []inference.Draw{inference.DrawExact, inference.DrawLease} {
+			l := &inference.Limit{
+				Name: "per-user-" + draw.String(), Per: inference.PerUser, Rate: perSecond(1e-9, 5), Draw: draw,
+				Overrides: map[string]inference.Rate{"svc": perSecond(1e-9, 3)},
+			}
+			person := by(callTo(l), "svc")
+			itself := by(callTo(l), "svc")
+			itself.OwnUser = true
+			for _, c := range []*inference.Call{person, itself} {
+				if n := r.admitted(t, 5, c); n != 3 {
+					t.Errorf("%s: %d calls of a bucket of three passed, own %v", draw, n, c.OwnUser)
+				}
+				if left := r.Explain(t.Context(), c)[0].Remaining; left >= 1 {
+					t.Errorf("%s: %v left, own %v", draw, left, c.OwnUser)
+				}
+			}
+		}
+	})
+}
+
 func TestExplainShowsEveryBucketAndTakesNothing(t *testing.T) {
 	both(t, func(t *testing.T, r *rig) {
 		r.SetSpanning([]*inference.Limit{{Name: "caller", Per: inference.PerCaller, Rate: perSecond(1, 30)}, {Name: "edge", Per: inference.PerIP, Rate: perSecond(1, 1)}})
@@ -286,7 +308,7 @@ func TestExplainShowsEveryBucketAndTakesNothing(t *testing.T) {
 		var got []string
 		for range 3 {
 			got = nil
-			for _, b := range r.Explain(t.Context(), c.Model, "ann", "svc") {
+			for _, b := range r.Explain(t.Context(), c) {
 				got = append(got, fmt.Sprintf("%s %s %v/%v", b.Name, b.Subject, b.Remaining, b.Rate.Burst))
 			}
 		}
@@ -294,7 +316,7 @@ func TestExplainShowsEveryBucketAndTakesNothing(t *testing.T) {
 			t.Errorf("%v\nwant\n%s", got, want)
 		}
 		before := r.accounts.size()
-		r.Explain(t.Context(), c.Model, "nobody", "nobody")
+		r.Explain(t.Context(), &inference.Call{Model: c.Model, Address: netip.MustParseAddr("192.0.2.1"), Identity: inference.Identity{User: "nobody", Caller: &inference.Caller{Name: "nobody"}}})
 		if r.accounts.size() != before {
 			t.Error("asking made buckets")
 		}

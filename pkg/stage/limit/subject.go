@@ -23,6 +23,11 @@ func subjectOf(per inference.Per, c *inference.Call) string {
 	return ""
 }
 
+// nameOf names the bucket that l has for c. Users may be called like callers, and share nothing with them.
+func nameOf(l *inference.Limit, model string, c *inference.Call) name {
+	return name{limit: l.Name, model: model, subject: subjectOf(l.Per, c), own: l.Per == inference.PerUser && c.OwnUser}
+}
+
 func named(who string) string {
 	if who == "" {
 		return inference.Anonymous
@@ -49,6 +54,9 @@ func keyOf(n name) string {
 	}
 	if n.subject == "" {
 		return base.Key()
+	}
+	if n.own {
+		return base.ForCaller(n.subject)
 	}
 	return base.For(n.subject)
 }
