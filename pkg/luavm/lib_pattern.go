@@ -10,7 +10,7 @@ import (
 
 // matched counts a match before it is made: it may take as long as pattern and subject are.
 func (r *run) matched(subject, pat string) {
-	r.spend(4 + len(subject)*(1+len(pat))/64)
+	r.spend(4 + min(len(subject), pattern.MaxSubject)*(1+min(len(pat), pattern.MaxPattern))/64)
 }
 
 // compiled gives a pattern; one that cannot be used is an error of the script.
@@ -24,13 +24,18 @@ func compiled(L *lua.LState, pat string) *pattern.Pattern {
 
 // failed raises an error of a match.
 func (r *run) failed(L *lua.LState, err error) {
+	r.bounded(err)
+	L.RaiseError("%s", err.Error())
+}
+
+// bounded ends the run when a match, or what came of it, was too much.
+func (r *run) bounded(err error) {
 	switch {
 	case errors.Is(err, pattern.ErrResult):
 		r.end(Memory, "%s", err.Error())
 	case errors.Is(err, pattern.ErrWork):
 		r.end(Timeout, "%s", err.Error())
 	}
-	L.RaiseError("%s", err.Error())
 }
 
 // pushCaptures pushes what a match gives to a script: its captures, or the whole.

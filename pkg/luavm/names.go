@@ -127,6 +127,10 @@ func (in *inspector) patterns(e *ast.FuncCallExpr) {
 	name, args := e.Method, e.Args
 	if e.Func != nil {
 		path := in.path(e.Func)
+		if re, ok := strings.CutPrefix(path, "ngx.re."); ok {
+			in.regex(re, args)
+			return
+		}
 		name, _ = strings.CutPrefix(path, "string.")
 		if name == path || len(args) == 0 {
 			return
@@ -143,6 +147,37 @@ func (in *inspector) patterns(e *ast.FuncCallExpr) {
 	}
 	if lit, ok := args[0].(*ast.StringExpr); ok {
 		if _, err := pattern.Compile(lit.Value); err != nil {
+			in.errors = append(in.errors, in.u.at(lit.Line(), lit.Value, 0, "%s", err.Error()))
+		}
+	}
+}
+
+// regex refuses a regular expression of ngx.re in the same way.
+func (in *inspector) regex(name string, args []ast.Expr) {
+	at := 2
+	switch name {
+	case "match", "find", "gmatch":
+	case "sub", "gsub":
+		at = 3
+	default:
+		return
+	}
+	if len(args) < 2 {
+		return
+	}
+	lit, ok := args[1].(*ast.StringExpr)
+	options := ""
+	if len(args) > at {
+		o, literal := args[at].(*ast.StringExpr)
+		if _, none := args[at].(*ast.NilExpr); !literal && !none {
+			return
+		}
+		if literal {
+			options = o.Value
+		}
+	}
+	if ok {
+		if _, err := pattern.CompileRegex(lit.Value, options); err != nil {
 			in.errors = append(in.errors, in.u.at(lit.Line(), lit.Value, 0, "%s", err.Error()))
 		}
 	}
