@@ -185,3 +185,49 @@ func (k *scriptCheck) folder() {
 		k.script(name)
 	}
 }
+
+// ScriptUse says who uses a script.
+type ScriptUse struct {
+	Models  []string // declared ones, by name
+	Targets []string // that these declare, each once
+	// Open says that some models that use it have the versions of their upstream for targets: model_v1, model_v2, ...
+	Open  bool
+	Named bool // a rule names it
+}
+
+// UseOf says who uses a script: models whose rules name it, and those that have it by their name.
+func (c *Config) UseOf(script string) ScriptUse {
+	var use ScriptUse
+	for i := range c.Models {
+		m := &c.Models[i]
+		named := slices.ContainsFunc(m.Split, func(r SplitRule) bool { return r.Script == script })
+		if !named && !(m.Scripted && (m.Name == script || script == inference.DefaultScript)) {
+			continue
+		}
+		use.Models = append(use.Models, m.Name)
+		use.Named = use.Named || named
+		use.Open = use.Open || len(m.Targets) == 0
+		for _, t := range m.Targets {
+			if !slices.Contains(use.Targets, t.Name) {
+				use.Targets = append(use.Targets, t.Name)
+			}
+		}
+	}
+	if c.Passthrough && len(use.Models) == 0 && !slices.ContainsFunc(c.Models, func(m Model) bool { return m.Name == script }) {
+		use.Open = true // a model of that name may pass through
+	}
+	return use
+}
+
+// ScriptNames lists the scripts that rules name, sorted.
+func (c *Config) ScriptNames() []string {
+	names := make(map[string]bool)
+	for i := range c.Models {
+		for _, r := range c.Models[i].Split {
+			if r.Script != "" {
+				names[r.Script] = true
+			}
+		}
+	}
+	return sortedKeys(names)
+}

@@ -190,8 +190,6 @@ func NeedsRestart(old, next *Config) []string {
 		{"listen.drain.grace", old.Listen.DrainGrace == next.Listen.DrainGrace},
 		{"listen.tls", reflect.DeepEqual(old.Listen.TLS, next.Listen.TLS)},
 		{"lua.dir", old.Lua.Dir == next.Lua.Dir},
-		{"lua.deadline", old.Lua.Deadline == next.Lua.Deadline},
-		{"lua.history", old.Lua.History == next.Lua.History},
 		{"redis", (old.Redis == nil) == (next.Redis == nil)},
 		{"redis.address", slices.Equal(a.Addresses, b.Addresses)},
 		{"redis.mode", a.Mode == b.Mode},

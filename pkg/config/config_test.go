@@ -68,7 +68,7 @@ func TestTheServedExampleCompilesToWhatItSays(t *testing.T) {
 	want := &Config{
 		Path: "../../docs/examples/gateway.yaml", Source: c.Source, Hash: c.Hash,
 		Listen:     Listen{Data: ":8080", Admin: "127.0.0.1:8081", Metrics: MetricsBoth, MaxMessage: 64 << 20, DrainBefore: 5 * second, DrainGrace: 20 * second},
-		AuthStated: true, Replicas: 1, Lua: Lua{Dir: "scripts/lua", Deadline: 2 * time.Millisecond, History: 10},
+		AuthStated: true, Replicas: 1, Lua: Lua{Dir: "scripts/lua", Deadline: 2 * time.Millisecond},
 		Control:   []string{"repository"},
 		StateDir:  "/var/lib/model-gateway",
 		Defaults:  defaults,

@@ -263,15 +263,13 @@ type EjectFile struct {
 	AtMost Percent `yaml:"at_most"`
 }
 
-// LuaFile is the section `lua`. It cannot change while the gateway runs; the scripts can.
+// LuaFile is the section `lua`. Scripts are read again when they change; their folder is not another one until a restart.
 type LuaFile struct {
 	// Dir is the folder with the scripts. Absent: scripts/lua beside this file, else in the folder where the gateway runs.
 	// The environment's GATEWAY_LUA_DIR wins over it.
 	Dir string `yaml:"dir"`
 	// Deadline of one run, at most 5ms. Absent: 2ms.
 	Deadline Duration `yaml:"deadline"`
-	// History is how many versions of each script are kept, to go back to; 1 to 100. Absent: 10.
-	History int `yaml:"history" jsonschema:"minimum=1,maximum=100"`
 }
 
 // PolicyFile is how calls to a model are treated: the section `defaults`, and fields of a model.

@@ -16,8 +16,6 @@ const (
 	defaultLuaDir      = "scripts/lua"
 	defaultLuaDeadline = 2 * time.Millisecond
 	maxLuaDeadline     = 5 * time.Millisecond
-	defaultLuaHistory  = 10
-	maxLuaHistory      = 100
 	scriptSuffix       = ".lua"
 )
 
@@ -28,7 +26,7 @@ func (c *compiler) lua(f *LuaFile) {
 	if f == nil {
 		f = &LuaFile{}
 	}
-	l := Lua{History: defaultLuaHistory}
+	var l Lua
 	l.Dir = setting(c, "lua.dir", f.Dir, "", "", func(dir string) (string, error) {
 		return c.resolve(dir), checkLuaDir(dir)
 	})
@@ -49,12 +47,6 @@ func (c *compiler) lua(f *LuaFile) {
 		}
 		return v, err
 	})
-	if c.has("lua.history") && !c.mistaken("lua.history") {
-		l.History = f.History
-		if f.History < 1 || f.History > maxLuaHistory {
-			c.check("lua.history", fmt.Errorf("must be from 1 to %d: versions of a script that are kept", maxLuaHistory))
-		}
-	}
 	c.cfg.Lua = l
 }
 

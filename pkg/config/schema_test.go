@@ -82,7 +82,7 @@ func scalarSchema(t reflect.Type) *jsonschema.Schema {
 }
 
 // restarts are the sections and fields that NeedsRestart names.
-var restarts = set("listen", "lua", "redis.address", "redis.mode", "redis.master", "redis.prefix", "redis.user", "redis.tls", "redis.timeout")
+var restarts = set("listen", "lua.dir", "redis.address", "redis.mode", "redis.master", "redis.prefix", "redis.user", "redis.tls", "redis.timeout")
 
 // describe marks what this build does not serve, and what cannot change while it runs.
 func describe(s *jsonschema.Schema, pattern string) {

@@ -124,24 +124,21 @@ func TestScriptsAreBesideTheFileElseWhereTheGatewayRuns(t *testing.T) {
 	if err != nil || again.Lua.Dir != "scripts/lua" {
 		t.Errorf("a folder that came meanwhile moves scripts to %v, %v", again, err)
 	}
-	if l := load("lua: {dir: rules, deadline: 500us, history: 3}").Lua; l != (Lua{Dir: filepath.Join(dir, "rules"), DirStated: true, Deadline: 500 * time.Microsecond, History: 3}) {
+	if l := load("lua: {dir: rules, deadline: 500us}").Lua; l != (Lua{Dir: filepath.Join(dir, "rules"), DirStated: true, Deadline: 500 * time.Microsecond}) {
 		t.Errorf("as the file says: %+v", l)
 	}
 	if l := load("lua: {dir: rules}", "GATEWAY_LUA_DIR=/scripts/lua").Lua; l.Dir != "/scripts/lua" || !l.DirStated {
 		t.Errorf("as the environment says: %+v", l)
 	}
-	if c, err := Load("", env("TRITON_GRPC_HOST=triton:8001")); err != nil || c.Lua.Dir != "scripts/lua" || c.Lua.Deadline != 2*time.Millisecond || c.Lua.History != 10 {
+	if c, err := Load("", env("TRITON_GRPC_HOST=triton:8001")); err != nil || c.Lua.Dir != "scripts/lua" || c.Lua.Deadline != 2*time.Millisecond {
 		t.Errorf("without a file: %+v, %v", c, err)
 	}
 }
 
-func TestAChangeOfTheScriptsFolderOrTheirDeadlineTakesARestart(t *testing.T) {
+func TestAnotherFolderOfScriptsTakesARestart(t *testing.T) {
 	old := good(t, oneUpstream)
-	for _, change := range []string{"dir: elsewhere", "deadline: 1ms", "history: 3"} {
-		field, _, _ := strings.Cut(change, ":")
-		if got := NeedsRestart(old, good(t, oneUpstream+"lua: {"+change+"}")); !slices.Equal(got, []string{"lua." + field}) {
-			t.Errorf("%s: %q", change, got)
-		}
+	if got := NeedsRestart(old, good(t, oneUpstream+"lua: {dir: elsewhere, deadline: 1ms}")); !slices.Equal(got, []string{"lua.dir"}) {
+		t.Errorf("got %q", got)
 	}
 }
 
@@ -223,5 +220,31 @@ func TestALineOfARuleShowsNoSecret(t *testing.T) {
 	c := good(t, fmt.Sprintf(`{"callers": [{"name": "b", "keys": [%q]}], "upstreams": {"t": {"endpoints": "t:1", "headers": {"x-s": "secretsecret"}}}, "models": [{"name": "m", "targets": {"v": {"version": 1}}, "split": [{"script": "s"}]}]}`, secret))
 	if e := c.Models[0].Split[0].Place.Excerpt; e == "" || strings.Contains(e, "secretsecret") {
 		t.Errorf("shown: %s", e)
+	}
+}
+
+func TestWhoUsesAScriptIsKnown(t *testing.T) {
+	c := good(t, oneUpstream+`
+passthrough: true
+models:
+  - {name: plain}
+  - {name: other}
+  - {name: ruled, split: [{script: canary}]}
+  - {name: fraud, targets: {a: {version: 1}, b: {version: 2}}, stable: a, split: [{script: canary}, {script: night}]}
+`)
+	for script, want := range map[string]ScriptUse{
+		"canary":  {Models: []string{"ruled", "fraud"}, Targets: []string{"a", "b"}, Open: true, Named: true},
+		"night":   {Models: []string{"fraud"}, Targets: []string{"a", "b"}, Named: true},
+		"plain":   {Models: []string{"plain"}, Open: true},
+		"default": {Models: []string{"plain", "other"}, Open: true},
+		"fraud":   {},
+		"cnn":     {Open: true},
+	} {
+		if diff := cmp.Diff(want, c.UseOf(script)); diff != "" {
+			t.Errorf("%s: %s", script, diff)
+		}
+	}
+	if got := c.ScriptNames(); !slices.Equal(got, []string{"canary", "night"}) {
+		t.Errorf("named: %q", got)
 	}
 }

@@ -13,7 +13,6 @@ type Lua struct {
 	// DirStated says that the file or the environment names Dir.
 	DirStated bool
 	Deadline  time.Duration // of one run, at most 5ms
-	History   int           // versions of each script that are kept
 }
 
 // SplitRule is a rule of a model's split. Exactly one of To, Script and Weights is set.
