@@ -1,0 +1,183 @@
+package scripts
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/model-gateway/model-gateway/pkg/luavm"
+	"github.com/model-gateway/model-gateway/pkg/scripts/cases"
+)
+
+// wanted is the version that ought to run.
+type wanted struct {
+	source []byte
+	hash   string
+	from   Source
+	who    string
+	when   time.Time
+}
+
+// want says which version ought to run: an override as long as the file is the one it replaces, else the file. ok is false
+// where there is neither.
+func (u *unit) want() (w wanted, ok bool) {
+	if o := u.override; o != nil && o.Replaces == u.file.hash {
+		return wanted{[]byte(o.Source), o.Hash, FromOverride, o.Who, o.When}, true
+	}
+	if u.file.hash == "" {
+		return wanted{}, false
+	}
+	return wanted{u.file.text, u.file.hash, FromFile, ByFile, time.Now()}, true
+}
+
+// settle makes what ought to run run, if it holds; else the last good version stays, and problems say why. Nothing is
+// done where nothing has changed. The caller holds change.
+func (s *Store) settle(u *unit) {
+	w, ok := u.want()
+	use := s.use(u.name)
+	if !ok {
+		s.settleGone(u, use)
+		return
+	}
+	now := tried{hash: w.hash, cases: u.cases.hash, source: w.from, use: use.key(), deadline: s.limits().Deadline}
+	now.err = errorText(u.file.err) + errorText(u.cases.err)
+	if now == u.tried {
+		return
+	}
+	running := u.running.Load()
+	// Who went back to a version did not have to pass the cases of another; neither has it later.
+	c := s.judge(u, w.source, running, w.from == FromFile)
+	if u.file.err != nil {
+		c.problems = append(c.problems, unreadable(u.name+suffix, u.file.err))
+	}
+	u.tried = now
+	before := ""
+	if running != nil {
+		before = running.script.Hash
+	}
+	if len(c.problems) > 0 {
+		s.refuse(u, w, c.problems)
+	} else {
+		u.problems = nil
+		s.swap(u, w, c.script)
+		s.log.Info("a script is in force", "script", u.name, "source", string(w.from), "hash", w.hash, "who", w.who, "replayed", replayed(c.replay))
+	}
+	u.show(s)
+	s.keep(u)
+	if w.from == FromFile && before != w.hash {
+		s.changed(u, before, w, c.problems)
+	}
+}
+
+func (s *Store) changed(u *unit, before string, w wanted, problems luavm.Problems) {
+	if s.opts.Changed == nil {
+		return
+	}
+	c := Change{Script: u.name, Who: w.who, OldHash: before, NewHash: w.hash}
+	if len(problems) > 0 {
+		c.Err = problems
+	}
+	s.opts.Changed(c)
+}
+
+func replayed(r *cases.Replayed) string {
+	if r == nil {
+		return "no calls recorded"
+	}
+	return fmt.Sprintf("%d of %d recorded calls decided otherwise, %d failed", r.Changed, r.Calls, r.Failed)
+}
+
+// settleGone is for a script whose file is not there. One that the configuration names stays as it last was: a typo in
+// a shell must not move users. One that was only found by its name goes with its file.
+func (s *Store) settleGone(u *unit, use Use) {
+	running := u.running.Load()
+	if !use.Named && u.file.err == nil {
+		s.drop(u)
+		if running != nil {
+			s.log.Warn("the file of a script is gone, and so is the script: its models go to their stable targets", "script", u.name)
+			s.changed(u, running.script.Hash, wanted{who: ByFile}, nil)
+		}
+		return
+	}
+	now := tried{use: use.key(), source: FromLastGood, err: errorText(u.file.err)}
+	if u.tried == now {
+		return
+	}
+	u.tried = now
+	w := wanted{from: FromFile}
+	problem := luavm.Problem{Name: u.name + suffix, Message: "is not there, and the configuration names it; put it back, or remove the rule"}
+	if u.file.err != nil {
+		problem = unreadable(u.name+suffix, u.file.err)
+	}
+	s.refuse(u, w, luavm.Problems{problem})
+	u.show(s)
+}
+
+// refuse keeps the last good version, and says why.
+func (s *Store) refuse(u *unit, w wanted, problems luavm.Problems) {
+	u.problems = problems
+	if s.metrics != nil {
+		s.metrics.Refused(u.name)
+	}
+	if u.running.Load() == nil {
+		s.lastGood(u, w.hash)
+	}
+	v := u.running.Load()
+	if v != nil && v.script.Hash != w.hash && v.source != FromLastGood {
+		v = &version{script: v.script, source: FromLastGood, who: v.who, when: v.when, gate: v.gate}
+		u.running.Store(v)
+	}
+	serves := "its models go to their stable targets"
+	if v != nil {
+		serves = "version " + v.script.Hash + " stays"
+	}
+	s.log.Error("a script is refused", "script", u.name, "source", string(w.from), "hash", w.hash, "who", w.who, "serves", serves, "error", problems.Error())
+}
+
+// lastGood makes the newest version of the history that can still run run.
+func (s *Store) lastGood(u *unit, not string) {
+	for _, e := range u.history {
+		if e.Hash == not {
+			continue
+		}
+		c := s.judge(u, []byte(e.Source), nil, false)
+		if len(c.problems) == 0 {
+			u.running.Store(&version{script: c.script, source: FromLastGood, who: e.Who, when: e.When, gate: new(gate)})
+			return
+		}
+	}
+}
+
+// swap makes a version run, for every call from here on. What is the same text goes on as it was, with the record of its
+// failures.
+func (s *Store) swap(u *unit, w wanted, script *luavm.Script) {
+	v := &version{script: script, source: w.from, who: w.who, when: w.when, gate: new(gate)}
+	if old := u.running.Load(); old != nil && old.script.Hash == script.Hash {
+		v.gate = old.gate
+	}
+	u.running.Store(v)
+	u.remember(Entry{Hash: w.hash, Who: w.who, When: w.when.UTC().Round(0), From: w.from, Source: string(w.source)})
+}
+
+// remember puts a version at the head of the history.
+func (u *unit) remember(e Entry) {
+	if len(u.history) > 0 && u.history[0].Hash == e.Hash {
+		if u.history[0].From == e.From {
+			return
+		}
+	}
+	history := make([]Entry, 0, MaxHistory)
+	history = append(history, e)
+	for _, old := range u.history {
+		if len(history) < MaxHistory {
+			history = append(history, old)
+		}
+	}
+	u.history = history
+}
+
+func errorText(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
+}

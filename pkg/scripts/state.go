@@ -1,0 +1,112 @@
+package scripts
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+)
+
+// kept is what state_dir has of a script: the newest entry of its history is the last version that was good.
+type kept struct {
+	Name     string    `json:"name"`
+	History  []Entry   `json:"history"`
+	Override *override `json:"override,omitempty"`
+	Pending  bool      `json:"pending,omitempty"` // the override has not been shared
+	File     string    `json:"file"`              // hash of the file
+}
+
+const maxKept = 4 << 20 // bytes
+
+func (s *Store) keptPath(name string) string {
+	dir := s.stateDir()
+	if dir == "" {
+		return ""
+	}
+	return filepath.Join(dir, "scripts", name+".json")
+}
+
+// keep writes what there is of a script to state_dir. What cannot be kept is a warning.
+func (s *Store) keep(u *unit) {
+	path := s.keptPath(u.name)
+	if path == "" {
+		return
+	}
+	k := kept{Name: u.name, History: u.history, Override: u.override, File: u.file.hash}
+	if u.override != nil {
+		k.Pending = u.override.pending
+	}
+	text, err := json.Marshal(k)
+	if err == nil {
+		if sum := hashOf(text); sum == u.kept {
+			return
+		} else if err = replaceFile(path, text); err == nil {
+			u.kept = sum
+		}
+	}
+	if err != nil {
+		s.log.Warn("the last good version of a script cannot be kept in state_dir", "script", u.name, "error", err)
+	}
+}
+
+// restore reads what state_dir has of a script, when it is first heard of.
+func (s *Store) restore(u *unit) {
+	path := s.keptPath(u.name)
+	if path == "" {
+		return
+	}
+	text, err := readAtMost(path, maxKept+1)
+	if errors.Is(err, fs.ErrNotExist) {
+		return
+	}
+	var k kept
+	if err == nil {
+		err = json.Unmarshal(text, &k)
+	}
+	if err == nil && (len(text) > maxKept || k.Name != u.name || len(k.History) > MaxHistory) {
+		err = errors.New("it is not what was kept")
+	}
+	if err == nil && k.Override != nil {
+		err = k.Override.check()
+	}
+	for _, e := range k.History {
+		if err == nil && (len(e.Source) > MaxSource || hashOf([]byte(e.Source)) != e.Hash) {
+			err = fmt.Errorf("version %s is damaged", e.Hash)
+		}
+	}
+	if err != nil {
+		s.log.Warn("what was kept of a script cannot be used", "script", u.name, "file", path, "error", err)
+		return
+	}
+	u.history, u.kept, u.was = k.History, hashOf(text), &k.File
+	if u.override = k.Override; k.Override != nil {
+		u.override.pending = k.Pending
+	}
+}
+
+// replaceFile writes a file that only we can read, beside its place and then onto it: a crash leaves the old or the new.
+func replaceFile(path string, text []byte) error {
+	dir := filepath.Dir(path)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	f, err := os.CreateTemp(dir, "."+filepath.Base(path)+"-*")
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(text)
+	err = errors.Join(err, f.Sync(), f.Close())
+	if err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
+		return errors.Join(err, os.Remove(f.Name()))
+	}
+	if d, err := os.Open(dir); err == nil {
+		_ = d.Sync() // not every file system can
+		_ = d.Close()
+	}
+	return nil
+}

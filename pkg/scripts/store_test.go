@@ -1,0 +1,504 @@
+package scripts
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/model-gateway/model-gateway/pkg/inference"
+	"github.com/model-gateway/model-gateway/pkg/internal/redistest"
+	"github.com/model-gateway/model-gateway/pkg/telemetry"
+)
+
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/redis/go-redis/v9/internal/pool.(*ConnPool).tryDial"))
+}
+
+const canary = `local hash = ngx.crc32_short(ngx.var.arg_user_id)
+if hash % 100 < 10 then
+    return "model_v2"
+else
+    return "model_v1"
+end
+`
+
+func answering(target string) string { return fmt.Sprintf("return %q\n", target) }
+
+// logged is what a store has said.
+type logged struct {
+	mu sync.Mutex
+	b  strings.Builder
+}
+
+func (l *logged) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *logged) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
+// fixture is a store over folders of its own.
+type fixture struct {
+	*Store
+	t          *testing.T
+	dir, state string
+	opts       Options
+	log        *logged
+	metrics    *telemetry.Metrics
+}
+
+// fix makes one of files by name.
+func fix(t *testing.T, files map[string]string, change ...func(*Options)) *fixture {
+	t.Helper()
+	f := &fixture{t: t, dir: t.TempDir(), state: t.TempDir(), log: &logged{}}
+	for name, text := range files {
+		f.write(name, text)
+	}
+	f.opts = Options{
+		Dir: f.dir, StateDir: func() string { return f.state }, Log: slog.New(slog.NewTextHandler(f.log, nil)),
+		Uses: func(script string) Use {
+			return Use{Models: []string{script}, Targets: []string{"model_v1", "model_v2", "model_v3"}}
+		},
+	}
+	for _, c := range change {
+		c(&f.opts)
+	}
+	f.again()
+	return f
+}
+
+// again makes the store anew, as a restart would.
+func (f *fixture) again() {
+	f.metrics = telemetry.New(telemetry.Build{})
+	f.opts.Metrics = f.metrics
+	f.Store = New(f.opts)
+}
+
+func (f *fixture) write(name, text string) {
+	f.t.Helper()
+	if err := os.WriteFile(filepath.Join(f.dir, name), []byte(text), 0o600); err != nil {
+		f.t.Fatal(err)
+	}
+}
+
+func (f *fixture) remove(name string) {
+	f.t.Helper()
+	if err := os.Remove(filepath.Join(f.dir, name)); err != nil {
+		f.t.Fatal(err)
+	}
+}
+
+var targets = map[string]*inference.Target{"model_v1": {Name: "model_v1"}, "model_v2": {Name: "model_v2"}, "model_v3": {Name: "model_v3"}}
+
+var fraud = &inference.Model{Name: "fraud", Targets: targets, Stable: targets["model_v1"], Named: func(name string) *inference.Target { return targets[name] }}
+
+func call(user string) *inference.Call {
+	return &inference.Call{Model: fraud, Start: time.Now(), Identity: inference.Identity{User: user}, Head: inference.Head{Model: "fraud"}}
+}
+
+// decides wants the answer of a script: a target, or "" and a reason.
+func (f *fixture) decides(script, want string) {
+	f.t.Helper()
+	target, reason, opinion := f.Decide(f.t.Context(), "fraud", script, call("u1"))
+	got := target
+	if target == "" {
+		got = reason
+	}
+	if !opinion {
+		got = "no opinion"
+	}
+	if got != want {
+		f.t.Errorf("%s decides %q, want %q\n%s", script, got, want, f.log)
+	}
+}
+
+func (f *fixture) state1(script string) Info {
+	f.t.Helper()
+	i, ok := f.Show(script)
+	if !ok {
+		f.t.Fatalf("there is no script %s\n%s", script, f.log)
+	}
+	return i
+}
+
+// eventually waits until a script decides so, for at most a second and a busy machine's patience.
+func (f *fixture) eventually(script, want string) {
+	f.t.Helper()
+	redistest.Eventually(f.t, func() error {
+		target, reason, _ := f.Decide(context.Background(), "fraud", script, call("u1"))
+		if target != want && (target != "" || reason != want) {
+			return fmt.Errorf("%s decides %q (%s), want %q", script, target, reason, want)
+		}
+		return nil
+	})
+}
+
+func TestAScriptDecides(t *testing.T) {
+	f := fix(t, map[string]string{"fraud.lua": canary, "silent.lua": "return nil", "nobody.lua": "return hash(call.metadata.account) and 'model_v1'"})
+	if _, _, opinion := f.Decide(t.Context(), "fraud", "silent", call("u1")); opinion {
+		t.Error("nil is an opinion")
+	}
+	two := 0
+	for i := range 1000 {
+		if target, _, ok := f.Decide(t.Context(), "fraud", "fraud", call(fmt.Sprint("u", i))); target == "model_v2" {
+			two++
+		} else if target != "model_v1" || !ok {
+			t.Fatal(target)
+		}
+	}
+	if two < 50 || two > 150 {
+		t.Errorf("%d of 1000 go to model_v2", two)
+	}
+	f.decides("nobody", "no_key")
+	f.decides("none", ReasonNone)
+	if !f.Has("fraud") || f.Has("none") {
+		t.Error("what there is is not known")
+	}
+}
+
+func TestABrokenVersionIsRefusedAndTheLastGoodOneStays(t *testing.T) {
+	f := fix(t, map[string]string{"fraud.lua": answering("model_v2")})
+	good := f.Hash("fraud")
+	f.write("fraud.lua", "if user then\nreturn 'model_v1'\n")
+	if err := f.Reload(); err == nil || !strings.Contains(err.Error(), "fraud.lua:") {
+		t.Errorf("got %v", err)
+	}
+	f.decides("fraud", "model_v2")
+	i := f.state1("fraud")
+	if i.State != StateRefused || i.Source != FromLastGood || i.Hash != good || len(i.Problems) == 0 || !strings.Contains(i.Problems[0], "fraud.lua:") {
+		t.Errorf("%+v", i)
+	}
+	f.write("fraud.lua", answering("model_v3"))
+	if err := f.Reload(); err != nil {
+		t.Error(err)
+	}
+	f.decides("fraud", "model_v3")
+	if i := f.state1("fraud"); i.State != StateOK || i.Source != FromFile || len(i.Problems) != 0 {
+		t.Errorf("%+v", i)
+	}
+}
+
+func TestAllMistakesAreToldAtOnceWithFileAndLine(t *testing.T) {
+	f := fix(t, map[string]string{
+		"fraud.lua": "if call.user == 'a' then return 'model_v7' end\nreturn 'model_v9'\n",
+		"fraud_cases.yaml": `cases:
+  - name: a
+    call: {user: a}
+    want: {target: model_v1}
+  - name: b
+    call: {user: b}
+    want: {target: model_v9}
+  - {name: c, call: {user: c}, want: {outcome: no_key}}
+`,
+	})
+	i := f.state1("fraud")
+	all := strings.Join(i.Problems, "\n")
+	for _, want := range []string{
+		`fraud.lua:1: answers "model_v7", which is no target of model fraud; there are: model_v1, model_v2, model_v3`,
+		`fraud.lua:2: answers "model_v9"`, `fraud_cases.yaml:2: "a": wanted model_v1, got model_v7`, `fraud_cases.yaml:8: "c": wanted no_key, got model_v9`,
+	} {
+		if !strings.Contains(all, want) {
+			t.Errorf("%s is missing in\n%s", want, all)
+		}
+	}
+	if strings.Contains(all, `"b"`) {
+		t.Error("a case that passes is a mistake")
+	}
+	f.decides("fraud", ReasonNone)
+}
+
+func TestCasesThatChangeAreHeldAgainstTheVersionThatRuns(t *testing.T) {
+	f := fix(t, map[string]string{"fraud.lua": answering("model_v2")})
+	f.write("fraud_cases.yaml", "cases: [{call: {}, want: model_v1}]")
+	if err := f.Reload(); err == nil || !strings.Contains(err.Error(), "fraud_cases.yaml:1") {
+		t.Errorf("got %v", err)
+	}
+	f.decides("fraud", "model_v2")
+	if i := f.state1("fraud"); i.State != StateRefused || i.Source != FromFile {
+		t.Errorf("%+v", i)
+	}
+	f.write("fraud_cases.yaml", "cases: [{call: {}, want: model_v2}]")
+	if err := f.Reload(); err != nil {
+		t.Error(err)
+	}
+	if i := f.state1("fraud"); i.State != StateOK || !i.Cases {
+		t.Errorf("%+v", i)
+	}
+}
+
+func TestAStartWithABrokenScriptServesTheLastGoodOne(t *testing.T) {
+	f := fix(t, map[string]string{"fraud.lua": answering("model_v2"), "rank.lua": "return ("})
+	f.write("fraud.lua", "return (")
+	f.again()
+	f.decides("fraud", "model_v2")
+	f.decides("rank", ReasonNone)
+	if i := f.state1("fraud"); i.Source != FromLastGood || i.State != StateRefused || len(i.History) != 1 {
+		t.Errorf("%+v", i)
+	}
+	if i := f.state1("rank"); i.Hash != "" || i.State != StateRefused {
+		t.Errorf("%+v", i)
+	}
+	// Without state_dir there is none.
+	f.opts.StateDir = nil
+	f.again()
+	f.decides("fraud", ReasonNone)
+	if !strings.Contains(f.log.String(), "no state_dir") {
+		t.Error("nobody is warned")
+	}
+}
+
+func TestAStateDirThatCannotBeWrittenIsAWarning(t *testing.T) {
+	f := fix(t, nil)
+	file := filepath.Join(f.state, "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f.state = file
+	f.write("fraud.lua", answering("model_v2"))
+	if err := f.Reload(); err != nil {
+		t.Error(err)
+	}
+	f.decides("fraud", "model_v2")
+	if !strings.Contains(f.log.String(), "level=WARN msg=\"the last good version of a script cannot be kept") {
+		t.Error(f.log)
+	}
+}
+
+func TestADamagedStateIsNotUsed(t *testing.T) {
+	f := fix(t, map[string]string{"fraud.lua": answering("model_v2")})
+	path := filepath.Join(f.state, "scripts", "fraud.json")
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, damage := range []string{"{", strings.ReplaceAll(string(b), "model_v2", "model_v3"), strings.ReplaceAll(string(b), `"name":"fraud"`, `"name":"x"`)} {
+		if err := os.WriteFile(path, []byte(damage), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		f.write("fraud.lua", "return (")
+		f.again()
+		f.decides("fraud", ReasonNone)
+	}
+}
+
+func TestAScriptGoesWithItsFileUnlessTheConfigurationNamesIt(t *testing.T) {
+	named := map[string]bool{"fraud": true}
+	f := fix(t, map[string]string{"fraud.lua": answering("model_v2"), "rank.lua": answering("model_v3")}, func(o *Options) {
+		o.Uses = func(script string) Use { return Use{Named: named[script]} }
+		o.Names = func() []string { return []string{"fraud", "never"} }
+	})
+	f.remove("fraud.lua")
+	f.remove("rank.lua")
+	if err := f.Reload(); err == nil || !strings.Contains(err.Error(), "the configuration names it") {
+		t.Errorf("got %v", err)
+	}
+	f.decides("fraud", "model_v2")
+	if f.Has("rank") {
+		t.Error("rank is still there")
+	}
+	if i := f.state1("fraud"); i.State != StateRefused || i.Source != FromLastGood {
+		t.Errorf("%+v", i)
+	}
+	f.again() // and at the next start
+	f.decides("fraud", "model_v2")
+	delete(named, "fraud")
+	_ = f.Reload()
+	if f.Has("fraud") {
+		t.Error("nobody names fraud any more")
+	}
+	f.write("rank.lua", answering("model_v1"))
+	f.write("fraud.lua", answering("model_v1"))
+	if err := f.Reload(); err != nil {
+		t.Error(err)
+	}
+	f.decides("rank", "model_v1")
+	f.decides("fraud", "model_v1")
+}
+
+func TestAFolderThatCannotBeReadChangesNothing(t *testing.T) {
+	f := fix(t, map[string]string{"fraud.lua": answering("model_v2")})
+	if err := os.Rename(f.dir, f.dir+".away"); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(f.dir, nil, 0o600); err != nil { // no folder
+		t.Fatal(err)
+	}
+	if err := f.Reload(); err == nil {
+		t.Error("no error")
+	}
+	f.decides("fraud", "model_v2")
+	if err := os.Remove(f.dir); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(f.dir+".away", f.dir); err != nil {
+		t.Fatal(err)
+	}
+	f.decides("fraud", "model_v2")
+}
+
+func TestFilesThatAreNoScriptsAreLeftAlone(t *testing.T) {
+	f := fix(t, map[string]string{
+		"fraud.lua": answering("model_v2"), ".hidden.lua": "return (", "a b.lua": "return (", "README.md": "x", "fraud.lua~": "x", "4913": "",
+		"big.lua": "--" + strings.Repeat("x", MaxSource), "empty.lua": " \n",
+	})
+	if err := os.Mkdir(filepath.Join(f.dir, "folder.lua"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, i := range f.List() {
+		names = append(names, i.Name+" "+i.State)
+	}
+	if got := strings.Join(names, ", "); got != "big refused, empty refused, fraud ok" {
+		t.Error(got)
+	}
+}
+
+func TestWhatModelsDeclareIsAskedAgainWhenTheConfigurationChanges(t *testing.T) {
+	use := Use{Models: []string{"fraud"}, Open: true}
+	f := fix(t, map[string]string{"fraud.lua": answering("model_v2"), "old.lua": answering("v2")}, func(o *Options) {
+		o.Uses = func(string) Use { return use }
+	})
+	f.decides("fraud", "model_v2")
+	if i := f.state1("old"); i.State != StateRefused || !strings.Contains(i.Problems[0], "model_v<version>") {
+		t.Errorf("%+v", i)
+	}
+	use = Use{Models: []string{"fraud"}, Targets: []string{"model_v1"}}
+	if err := f.Reload(); err == nil || !strings.Contains(err.Error(), `answers "model_v2"`) {
+		t.Errorf("got %v", err)
+	}
+	f.decides("fraud", "model_v2") // it stays
+	use.Targets = append(use.Targets, "model_v2")
+	if err := f.Reload(); err == nil || strings.Contains(err.Error(), "fraud.lua") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestHistoryHasTenVersionsAndOneGoesBackToAny(t *testing.T) {
+	f := fix(t, map[string]string{"fraud.lua": "-- 0\nreturn 'model_v1'"})
+	for i := range 11 {
+		f.write("fraud.lua", fmt.Sprintf("-- %d\nreturn 'model_v%d'", i+1, i%3+1))
+		if err := f.Reload(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	i := f.state1("fraud")
+	if len(i.History) != MaxHistory || i.History[0].Hash != i.Hash || i.History[0].Who != ByFile || i.History[0].When.IsZero() || i.History[0].Source != "" {
+		t.Errorf("%+v", i.History)
+	}
+	ctx := t.Context()
+	f.decides("fraud", "model_v2")
+	a, err := f.Rollback(ctx, "fraud", "1", "sre")
+	if err != nil || a.Scope != ThisReplica || a.Hash != i.History[1].Hash || a.Before != i.Hash {
+		t.Fatalf("%+v %v", a, err)
+	}
+	f.decides("fraud", "model_v1")
+	now := f.state1("fraud")
+	if now.Source != FromOverride || now.Who != "sre" || now.Override == nil || !now.Override.InForce || now.Override.Replaces != i.Hash {
+		t.Errorf("%+v", now)
+	}
+	// Once more goes one further, and not to where one came from.
+	if a, err := f.Rollback(ctx, "fraud", "1", "sre"); err != nil || a.Hash != i.History[2].Hash {
+		t.Errorf("%+v %v", a, err)
+	}
+	if a, err := f.Rollback(ctx, "fraud", i.History[5].Hash[:8], "sre"); err != nil || a.Hash != i.History[5].Hash {
+		t.Errorf("%+v %v", a, err)
+	}
+	for _, to := range []string{"", "abc", "99", "0", strings.Repeat("0", 64)} {
+		if _, err := f.Rollback(ctx, "fraud", to, "sre"); err == nil {
+			t.Errorf("went back to %q", to)
+		}
+	}
+	// It outlives a restart, and ends when the file changes.
+	f.again()
+	if got := f.Hash("fraud"); got != i.History[5].Hash {
+		t.Errorf("after a restart %s runs", got)
+	}
+	if a, err := f.Rollback(ctx, "fraud", ToFile, "sre"); err != nil || a.Hash != i.Hash {
+		t.Errorf("%+v %v", a, err)
+	}
+	f.decides("fraud", "model_v2")
+	if _, err := f.Rollback(ctx, "fraud", ToFile, "sre"); err == nil {
+		t.Error("an override that is not there was taken back")
+	}
+}
+
+func TestAnOverrideEndsWhenTheFileChangesAndDoesNotComeBack(t *testing.T) {
+	f := fix(t, map[string]string{"fraud.lua": answering("model_v1")})
+	if _, err := f.Put(t.Context(), "fraud", []byte(answering("model_v2")), "sre", false); err != nil {
+		t.Fatal(err)
+	}
+	f.decides("fraud", "model_v2")
+	f.write("fraud.lua", "return (") // broken: what ran stays
+	_ = f.Reload()
+	f.decides("fraud", "model_v2")
+	if i := f.state1("fraud"); i.Override != nil || i.Source != FromLastGood {
+		t.Errorf("%+v", i)
+	}
+	f.write("fraud.lua", answering("model_v1"))
+	_ = f.Reload()
+	f.decides("fraud", "model_v1")
+
+	// It ends too when the file changed while nobody looked.
+	if _, err := f.Put(t.Context(), "fraud", []byte(answering("model_v2")), "sre", false); err != nil {
+		t.Fatal(err)
+	}
+	f.write("fraud.lua", answering("model_v3"))
+	f.again()
+	f.decides("fraud", "model_v3")
+	if i := f.state1("fraud"); i.Override != nil {
+		t.Errorf("%+v", i)
+	}
+}
+
+func TestPutRefusesWhatDoesNotHoldAndTriesWithoutChanging(t *testing.T) {
+	f := fix(t, map[string]string{"fraud.lua": answering("model_v1"), "fraud_cases.yaml": "cases: [{call: {user: vip}, want: model_v1}]"})
+	ctx := t.Context()
+	a, err := f.Put(ctx, "fraud", []byte(answering("model_v2")), "sre", false)
+	if err == nil || len(a.Problems) != 1 || !strings.Contains(a.Problems[0], "fraud_cases.yaml:1") {
+		t.Errorf("%+v %v", a, err)
+	}
+	for i := range 20 {
+		c := call(fmt.Sprint("u", i))
+		c.Start = c.Start.Add(time.Duration(i) * recordEvery)
+		f.Decide(ctx, "fraud", "fraud", c)
+	}
+	source := []byte("if call.user == 'u1' then return 'model_v2' end\nreturn 'model_v1'")
+	a, err = f.Put(ctx, "fraud", source, "sre", true)
+	if err != nil || !a.DryRun || a.Cases != 1 || a.Replay == nil || a.Replay.Changed != 1 || a.Replay.Calls != 20 {
+		t.Errorf("%+v %+v %v", a, a.Replay, err)
+	}
+	f.decides("fraud", "model_v1")
+	if _, err = f.Put(ctx, "fraud", source, "sre", false); err != nil {
+		t.Error(err)
+	}
+	f.decides("fraud", "model_v2")
+	// What fails on most of what was recorded is refused, though its cases pass.
+	a, err = f.Put(ctx, "fraud", []byte("if call.user == 'vip' then return 'model_v1' end\nerror('no')"), "sre", false)
+	if err == nil || !strings.Contains(strings.Join(a.Problems, "\n"), "failed on 20 of 20 calls that were recorded, such as: line 2: ") {
+		t.Errorf("%+v %v", a, err)
+	}
+	f.decides("fraud", "model_v2")
+	if _, err := f.Put(ctx, "../x", source, "sre", false); err == nil {
+		t.Error("a path is a name")
+	}
+	if a, err := f.Put(ctx, "fresh", []byte(answering("model_v3")), "sre", false); err != nil {
+		t.Errorf("%+v %v", a, err)
+	}
+	f.decides("fresh", "model_v3")
+	if a, err := f.Put(ctx, "wrong", []byte("return ("), "sre", false); err == nil || f.Has("wrong") {
+		t.Errorf("%+v", a)
+	}
+}
