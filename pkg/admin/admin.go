@@ -63,6 +63,8 @@ type Options struct {
 	Audit *Audit
 	// Explainer answers GET /explain; nil leaves it out.
 	Explainer Explainer
+	// Scripts answers /scripts; nil leaves it out.
+	Scripts Scripts
 }
 
 // Server makes the HTTP server of the port.
@@ -95,6 +97,9 @@ func Server(o Options) *http.Server {
 	}))
 	if o.Explainer != nil {
 		operators.HandleFunc("GET /explain", explainHandler(o.Explainer))
+	}
+	if o.Scripts != nil {
+		o.scripts(operators)
 	}
 	if o.Profile {
 		operators.HandleFunc("GET /debug/pprof/", pprof.Index)
