@@ -1,40 +1,41 @@
 package pattern
 
 import (
+	"fmt"
 	"strconv"
 	"strings"
+	"unicode"
 	"unicode/utf8"
 )
 
-// What \s, \h and \v stand for, as ranges inside a set, and all that they do not. RE2 has no \h, its \s leaves out the
-// vertical tab, and its \v is that alone.
 const (
-	space       = `\t-\r `
-	notSpace    = `\x00-\x08\x0e-\x1f!-\x{10ffff}`
-	blankU      = `\t \x{a0}\x{1680}\x{180e}\x{2000}-\x{200a}\x{202f}\x{205f}\x{3000}`
-	notBlankU   = `\x00-\x08\x0a-\x1f!-\x{9f}\x{a1}-\x{167f}\x{1681}-\x{180d}\x{180f}-\x{1fff}\x{200b}-\x{202e}\x{2030}-\x{205e}\x{2060}-\x{2fff}\x{3001}-\x{10ffff}`
-	verticalU   = `\n-\r\x{85}\x{2028}\x{2029}`
-	notVertU    = `\x00-\x09\x0e-\x{84}\x{86}-\x{2027}\x{202a}-\x{10ffff}`
-	blankB      = `\t \x{7a0}` // byte 0xa0
-	notBlankB   = `\x00-\x08\x0a-\x1f!-\x{79f}\x{7a1}-\x{7ff}`
-	verticalB   = `\n-\r\x{785}` // byte 0x85
-	notVertB    = `\x00-\x09\x0e-\x{784}\x{786}-\x{7ff}`
 	refusedBack = "back-references are refused: they cannot be matched in bounded time"
 	twice       = "capture twice, and compare in Lua"
 )
 
-// ranges is what the class \c is inside a set, "" if it is none of those that have to be spelled out.
-func (t *translator) ranges(c byte) string {
-	switch c {
-	case 's':
-		return space
-	case 'S':
-		return notSpace
+// write writes a character, or in a pattern of bytes a byte.
+func (t *translator) write(r rune) {
+	switch {
+	case r >= '0' && r <= '9', r >= 'a' && r <= 'z', r >= 'A' && r <= 'Z':
+		t.out.WriteRune(r)
+	case r >= utf8.RuneSelf && !t.utf8:
+		t.out.WriteRune(highBytes + r)
+	case r >= utf8.RuneSelf:
+		fmt.Fprintf(&t.out, `\x{%x}`, r)
+	default:
+		fmt.Fprintf(&t.out, `\x%02x`, r)
 	}
+}
+
+// literal reads the character at t.at, or in a pattern of bytes the byte.
+func (t *translator) literal() rune {
 	if t.utf8 {
-		return map[byte]string{'h': blankU, 'H': notBlankU, 'v': verticalU, 'V': notVertU}[c]
+		r, n := utf8.DecodeRuneInString(t.src[t.at:])
+		t.at += n
+		return r
 	}
-	return map[byte]string{'h': blankB, 'H': notBlankB, 'v': verticalB, 'V': notVertB}[c]
+	t.at++
+	return rune(t.src[t.at-1])
 }
 
 // escape translates a backslash outside sets, and what follows it.
@@ -51,15 +52,17 @@ func (t *translator) escape() error {
 	case 'E': // the end of a quotation that did not begin
 		return nil
 	case 'Q':
-		t.quotation()
+		for t.at < len(t.src) && !strings.HasPrefix(t.src[t.at:], `\E`) {
+			t.write(t.literal())
+			t.atom = true
+		}
+		t.at += 2
 		return nil
 	case 'N':
 		t.out.WriteString(`[^\n]`)
 		t.atom = true
 		return nil
-	case '1', '2', '3', '4', '5', '6', '7', '8', '9':
-		return t.fail(from, t.at, refusedBack, twice)
-	case 'g', 'k':
+	case '1', '2', '3', '4', '5', '6', '7', '8', '9', 'g', 'k':
 		return t.fail(from, t.at, refusedBack, twice)
 	case 'K':
 		return t.fail(from, t.at, `\K is refused`, "capture what you need")
@@ -71,73 +74,62 @@ func (t *translator) escape() error {
 		return t.fail(from, t.at, "this escape is refused", `use . (with option "u" it takes a character)`)
 	}
 	t.atom = true
-	if r := t.ranges(c); r != "" {
-		t.out.WriteString("[" + r + "]")
+	if shorthand(c) {
+		s := newClass(t)
+		if err := s.addShorthand(from, c); err != nil {
+			return err
+		}
+		s.emit(false)
 		return nil
 	}
-	return t.common(from, c)
-}
-
-// quotation translates \Q...\E, of which t.at is behind the \Q.
-func (t *translator) quotation() {
-	for t.at < len(t.src) {
-		if strings.HasPrefix(t.src[t.at:], `\E`) {
-			t.at += 2
-			return
-		}
-		t.literal(t.src[t.at])
-		t.at++
-		t.atom = true
+	r, err := t.code(from, c)
+	if err != nil {
+		return err
 	}
-}
-
-// common translates escapes that mean the same inside and outside sets. t.at is behind \c.
-func (t *translator) common(from int, c byte) error {
-	switch {
-	case from+1 >= len(t.src):
-		return t.fail(from, t.at, "a regular expression cannot end with a backslash", `write \\ for the character`)
-	case c == 'd' || c == 'D' || c == 'w' || c == 'W':
-		t.out.WriteString(t.src[from : from+2])
-		return nil
-	case c == 'p' || c == 'P':
-		return t.unicodeClass(from)
-	case c == 'x':
-		return t.hex(from)
-	case c == '0':
-		end := t.at
-		for end < len(t.src) && end < t.at+2 && t.src[end] >= '0' && t.src[end] <= '7' {
-			end++
-		}
-		return t.number(from, t.src[t.at-1:end], 8, end)
-	case c == 'c':
-		ch := t.peek(0)
-		if ch < ' ' || ch >= utf8.RuneSelf-1 {
-			return t.fail(from, t.at+1, `\c needs a letter`, `such as \cA`)
-		}
-		if ch >= 'a' && ch <= 'z' {
-			ch -= 'a' - 'A'
-		}
-		t.at++
-		t.literal(ch ^ 0x40)
-		return nil
-	}
-	if i := strings.IndexByte("aefnrt", c); i >= 0 && c != 0 {
-		t.literal("\a\x1b\f\n\r\t"[i])
-		return nil
-	}
-	if c >= '0' && c <= '9' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' {
-		return t.fail(from, t.at, "no such escape", "leave out the backslash if the character is meant")
-	}
-	t.literal(c)
+	t.write(r)
 	return nil
 }
 
-// hex translates \xhh and \x{h...}.
-func (t *translator) hex(from int) error {
+// code reads the rest of an escape that stands for one character. t.at is behind \c.
+func (t *translator) code(from int, c byte) (rune, error) {
+	switch {
+	case from+1 >= len(t.src):
+		return 0, t.fail(from, t.at, "a regular expression cannot end with a backslash", `write \\ for the character`)
+	case c >= utf8.RuneSelf:
+		t.at--
+		return t.literal(), nil
+	case c == 'x':
+		return t.hex(from)
+	case c == '0':
+		return t.octal(from, t.at-1)
+	case c == 'c':
+		ch := t.peek(0)
+		if ch < ' ' || ch >= utf8.RuneSelf-1 {
+			return 0, t.fail(from, t.at+1, `\c needs a letter`, `such as \cA`)
+		}
+		t.at++
+		if ch >= 'a' && ch <= 'z' {
+			ch -= 'a' - 'A'
+		}
+		return rune(ch ^ 0x40), nil
+	case c == 0:
+		return 0, nil
+	}
+	if i := strings.IndexByte("aefnrt", c); i >= 0 {
+		return rune("\a\x1b\f\n\r\t"[i]), nil
+	}
+	if c >= '0' && c <= '9' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' {
+		return 0, t.fail(from, t.at, "no such escape", "leave out the backslash if the character is meant")
+	}
+	return rune(c), nil
+}
+
+// hex reads \xhh and \x{h...}.
+func (t *translator) hex(from int) (rune, error) {
 	if t.peek(0) == '{' {
 		end := strings.IndexByte(t.src[t.at:], '}')
 		if end < 0 {
-			return t.fail(from, len(t.src), "this brace is never closed", `such as \x{e9}`)
+			return 0, t.fail(from, len(t.src), "this brace is never closed", `such as \x{e9}`)
 		}
 		return t.number(from, t.src[t.at+1:t.at+end], 16, t.at+end+1)
 	}
@@ -148,161 +140,24 @@ func (t *translator) hex(from int) error {
 	return t.number(from, "0"+t.src[t.at:end], 16, end)
 }
 
-// number writes the character with the code digits; end is behind it.
-func (t *translator) number(from int, digits string, base, end int) error {
+// octal reads up to three digits from begin on.
+func (t *translator) octal(from, begin int) (rune, error) {
+	end := begin
+	for end < len(t.src) && end < begin+3 && t.src[end] >= '0' && t.src[end] <= '7' {
+		end++
+	}
+	return t.number(from, t.src[begin:end], 8, end)
+}
+
+// number gives the character whose code the digits are; end is behind it.
+func (t *translator) number(from int, digits string, base, end int) (rune, error) {
 	t.at = end
 	n, err := strconv.ParseUint(digits, base, 32)
-	if err != nil {
-		return t.fail(from, end, "this is no number of a character", "")
+	switch {
+	case err != nil || n > unicode.MaxRune || t.utf8 && !utf8.ValidRune(rune(n)):
+		return 0, t.fail(from, end, "this is no number of a character", "")
+	case !t.utf8 && n > 0xff:
+		return 0, t.fail(from, end, "this is no byte", `use option "u" of ngx.re for characters`)
 	}
-	return t.code(from, n)
-}
-
-// unicodeClass translates \pL and \p{Letter}, of which t.at is behind the p.
-func (t *translator) unicodeClass(from int) error {
-	if !t.utf8 {
-		return t.fail(from, t.at, "classes of characters need characters", `use option "u" of ngx.re`)
-	}
-	if t.classes++; t.classes > maxUnicodeClasses {
-		return t.fail(from, t.at, "there are too many classes of characters", "use 8 at most")
-	}
-	end := t.at + 1
-	if t.peek(0) == '{' {
-		length := strings.IndexByte(t.src[t.at:], '}')
-		if length < 0 {
-			return t.fail(from, len(t.src), "this brace is never closed", `such as \p{Greek}`)
-		}
-		end = t.at + length + 1
-	}
-	if end > len(t.src) {
-		return t.fail(from, len(t.src), "the class is missing", `such as \pL`)
-	}
-	t.out.WriteString(t.src[from:end])
-	t.at = end
-	return nil
-}
-
-// place says what a - would mean at some place in a set.
-type place uint8
-
-const (
-	loose   place = iota // the character: nothing is there that a range could begin with
-	begun                // the sign of a range that begins with the character before
-	pending              // the sign is written, and the end of the range comes next
-)
-
-// after is the place behind a single character.
-func (p place) after() place {
-	if p == pending {
-		return loose
-	}
-	return begun
-}
-
-// class translates a set, from its [ to its ].
-func (t *translator) class() error {
-	from, where := t.at, loose
-	t.out.WriteByte('[')
-	t.at++
-	if t.peek(0) == '^' {
-		t.out.WriteByte('^')
-		t.at++
-	}
-	for first := true; ; first = false {
-		if t.at >= len(t.src) {
-			return t.fail(from, len(t.src), "this set is never closed", `write ] where it ends, or \[ for the character`)
-		}
-		var err error
-		c := t.src[t.at]
-		switch {
-		case c == ']' && !first:
-			t.out.WriteByte(']')
-			t.at++
-			return nil
-		case c == '[' && (t.peek(1) == ':' || t.peek(1) == '.' || t.peek(1) == '='):
-			where, err = t.posix(where)
-		case c == '\\':
-			where, err = t.classEscape(where)
-		case c == '-' && where == begun && t.rangeFollows():
-			t.out.WriteByte('-')
-			t.at++
-			where = pending
-		default:
-			t.literal(c)
-			t.at++
-			if !t.utf8 || utf8.RuneStart(c) { // else it is the rest of a character
-				where = where.after()
-			}
-		}
-		if err != nil {
-			return err
-		}
-	}
-}
-
-// rangeFollows tells whether what follows the - at t.at can be the end of a range.
-func (t *translator) rangeFollows() bool {
-	switch next := t.peek(1); next {
-	case ']', 0:
-		return false
-	case '[':
-		return t.peek(2) != ':'
-	case '\\':
-		c := t.peek(2)
-		return c == 0 || strings.IndexByte("dDwWsShHvVpPE", c) < 0
-	}
-	return true
-}
-
-// posix translates [:name:] in a set.
-func (t *translator) posix(where place) (place, error) {
-	kind := t.peek(1)
-	end := strings.Index(t.src[t.at+2:], string(kind)+"]")
-	if end < 0 || strings.IndexByte(t.src[t.at+2:t.at+2+end], ']') >= 0 {
-		t.literal('[')
-		t.at++
-		return where.after(), nil
-	}
-	from := t.at
-	t.at += 2 + end + 2
-	if kind != ':' {
-		return loose, t.fail(from, t.at, "collating elements are refused", "write the characters")
-	}
-	name := strings.TrimPrefix(t.src[from+2:from+2+end], "^")
-	switch name {
-	case "alnum", "alpha", "ascii", "blank", "cntrl", "digit", "graph", "lower", "print", "punct", "space", "upper", "word", "xdigit":
-		t.out.WriteString(t.src[from:t.at])
-		return loose, nil
-	}
-	return loose, t.fail(from, t.at, "no such class", "such as [:alpha:]")
-}
-
-// classEscape translates a backslash in a set, and what follows it.
-func (t *translator) classEscape(where place) (place, error) {
-	from, c := t.at, t.peek(1)
-	t.at += 2
-	switch c {
-	case 'b':
-		t.literal('\b')
-		return where.after(), nil
-	case 'E':
-		return where, nil
-	case 'Q':
-		t.quotation()
-		return loose, nil
-	case 'd', 'D', 'w', 'W', 'p', 'P':
-		return loose, t.common(from, c)
-	case '1', '2', '3', '4', '5', '6', '7':
-		t.at-- // in sets they are octal codes
-		end := t.at
-		for end < len(t.src) && end < t.at+3 && t.src[end] >= '0' && t.src[end] <= '7' {
-			end++
-		}
-		return where.after(), t.number(from, t.src[t.at:end], 8, end)
-	}
-	if r := t.ranges(c); r != "" {
-		t.out.WriteString(r)
-		return loose, nil
-	}
-	return where.after(), t.common(from, c)
+	return rune(n), nil
 }

@@ -84,7 +84,11 @@ func (sc *scan) width(pos int) int {
 	return 1
 }
 
+// captures appends to dst what the captures of the match hold, and forgets it.
 func (sc *scan) captures(dst []Capture) []Capture {
+	if n := len(sc.prog.captures); dst == nil && n > 0 {
+		dst = make([]Capture, 0, n)
+	}
 	for i, position := range sc.prog.captures {
 		c := Capture{Start: int(sc.m.slots[2*i]), End: int(sc.m.slots[2*i+1]), Position: position}
 		if position {
@@ -108,15 +112,7 @@ func (p *program) find(subject string, init int) (Match, bool, error) {
 		return Match{}, false, err
 	}
 	defer sc.end()
-	return sc.next(p.room())
-}
-
-// room is where the captures of one match go.
-func (p *program) room() []Capture {
-	if len(p.captures) == 0 {
-		return nil
-	}
-	return make([]Capture, 0, len(p.captures))
+	return sc.next(nil)
 }
 
 // Iterator hands out the matches of one subject, one after the other. It is not safe for concurrent use. All its
@@ -140,7 +136,7 @@ func (it *Iterator) Next() (m Match, ok bool, err error) {
 	if it.scan.m == nil {
 		return Match{}, false, nil
 	}
-	m, ok, err = it.scan.next(it.scan.prog.room())
+	m, ok, err = it.scan.next(nil)
 	if !ok {
 		it.Close()
 	}

@@ -304,6 +304,9 @@ func (m *machine) rare(p *program, in *inst, s string, pos int) int {
 		ok = pos == len(s) || pos == len(s)-1 && s[pos] == '\n'
 	case opAssert:
 		ok = in.empty&^assertions(s, pos) == 0
+		if in.empty&syntax.EmptyBeginLine != 0 && pos == len(s) && pos > 0 {
+			ok = false // in PCRE no line begins behind the last line feed
+		}
 	case opFrontier:
 		var before, after byte
 		if pos > 0 {

@@ -15,6 +15,7 @@ func compileLua(lua string, anchors bool) (*program, error) {
 		c.prog.anchor = atInit
 		c.at = 1
 	}
+	c.prog.insts = make([]inst, 0, min(len(lua)+1, 64))
 	for c.at < len(lua) {
 		if err := c.item(); err != nil {
 			return nil, err

@@ -58,7 +58,7 @@ type program struct {
 	captures []bool // which of the captures are position captures
 	pairs    [][2]byte
 	sets     []*set // of Lua patterns: all that occur
-	rows     int // rows of the memo; 0 for Lua patterns, which have a table instead
+	rows     int    // rows of the memo; 0 for Lua patterns, which have a table instead
 	anchor   anchoring
 	tabled   bool // a Lua pattern: see table
 	restore  bool // captures lie on branches: leaving a branch takes back what it captured

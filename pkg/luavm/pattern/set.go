@@ -1,5 +1,7 @@
 package pattern
 
+import "math/bits"
+
 // set is a set of bytes.
 type set [8]uint32
 
@@ -28,13 +30,23 @@ func (s *set) complement() set {
 	return c
 }
 
+// fold adds to the letters those of the other case.
+func (s *set) fold() {
+	for c := byte('a'); c <= 'z'; c++ {
+		if upper := c - 'a' + 'A'; s.has(c) || s.has(upper) {
+			s.add(c)
+			s.add(upper)
+		}
+	}
+}
+
 // single gives the byte of a set that has only one.
 func (s *set) single() (c byte, ok bool) {
 	n := 0
-	for i := range 256 {
-		if s.has(byte(i)) {
-			c = byte(i)
-			n++
+	for i, word := range s {
+		if word != 0 {
+			n += bits.OnesCount32(word)
+			c = byte(i<<5 + bits.TrailingZeros32(word))
 		}
 	}
 	return c, n == 1

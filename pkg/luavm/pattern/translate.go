@@ -5,7 +5,6 @@ import (
 	"regexp/syntax"
 	"strconv"
 	"strings"
-	"unicode"
 	"unicode/utf8"
 )
 
@@ -30,16 +29,19 @@ type translator struct {
 	anchored  bool
 	extended  bool // option x
 	lines     bool // ^ and $ at every line, here
+	fold      bool // letters of either case, here
 	outer     []outer
 	groups    []int // what each group of out means
 	names     []string
 	classes   int
+	folded    int
 	atom      bool // what was written last can be repeated
 }
 
 // outer is what holds again when a group ends.
 type outer struct {
 	lines  bool
+	fold   bool
 	opened int // where the group begins
 }
 
@@ -52,6 +54,7 @@ func newTranslator(pattern, options string) (*translator, error) {
 			t.anchored = true
 		case 'i':
 			t.flags |= syntax.FoldCase
+			t.fold = true
 		case 'j', 'o': // compiled always
 		case 'm':
 			t.lines = true
@@ -92,37 +95,6 @@ func (t *translator) peek(n int) byte {
 		return 0
 	}
 	return t.src[t.at+n]
-}
-
-// literal writes one byte of the pattern as a character.
-func (t *translator) literal(c byte) {
-	switch {
-	case c >= utf8.RuneSelf && t.utf8:
-		t.out.WriteByte(c) // part of a character
-	case c >= utf8.RuneSelf:
-		t.out.WriteRune(highBytes + rune(c))
-	case c >= '0' && c <= '9', c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z':
-		t.out.WriteByte(c)
-	default:
-		fmt.Fprintf(&t.out, `\x%02x`, c)
-	}
-}
-
-// code writes the character of a code given as a number.
-func (t *translator) code(from int, n uint64) error {
-	switch {
-	case n < utf8.RuneSelf:
-		t.literal(byte(n))
-	case t.utf8 && utf8.ValidRune(rune(min(n, unicode.MaxRune+1))):
-		fmt.Fprintf(&t.out, `\x{%x}`, n)
-	case !t.utf8 && n <= 0xff:
-		t.literal(byte(n))
-	case t.utf8:
-		return t.fail(from, t.at, "is no character", "")
-	default:
-		return t.fail(from, t.at, "is no byte", `use option "u" for characters`)
-	}
-	return nil
 }
 
 func (t *translator) translate() (string, error) {
@@ -183,8 +155,7 @@ func (t *translator) item() error {
 			t.at = end
 			return t.possessive(from, repeatable)
 		}
-		t.literal(c)
-		t.at++
+		t.write(t.literal())
 		t.atom = true
 	case '|':
 		t.out.WriteByte(c)
@@ -194,8 +165,7 @@ func (t *translator) item() error {
 		t.at++
 		t.atom = true
 	default:
-		t.literal(c)
-		t.at++
+		t.write(t.literal())
 		t.atom = true
 	}
 	return nil
@@ -278,11 +248,11 @@ func (t *translator) group() error {
 	}
 	switch {
 	case strings.HasPrefix(rest, "P<"):
-		return t.named(from, 3, '>')
+		return t.named(from, 4, '>')
 	case strings.HasPrefix(rest, "<"):
-		return t.named(from, 2, '>')
+		return t.named(from, 3, '>')
 	case strings.HasPrefix(rest, "'"):
-		return t.named(from, 2, '\'')
+		return t.named(from, 3, '\'')
 	}
 	return t.inline(from)
 }
@@ -336,7 +306,7 @@ func (t *translator) capture(from int, name string) error {
 	}
 	t.groups = append(t.groups, len(t.names))
 	t.names = append(t.names, name)
-	t.outer = append(t.outer, outer{t.lines, from})
+	t.outer = append(t.outer, outer{t.lines, t.fold, from})
 	t.out.WriteByte('(')
 	return nil
 }
@@ -344,10 +314,12 @@ func (t *translator) capture(from int, name string) error {
 // inline translates (?flags) and (?flags:...), the latter with no flags too.
 func (t *translator) inline(from int) error {
 	t.at += 2
-	start, lines, on := t.at, t.lines, true
+	start, lines, fold, on := t.at, t.lines, t.fold, true
 	for ; ; t.at++ {
 		switch c := t.peek(0); c {
-		case 'i', 's', 'U':
+		case 'i':
+			fold = on
+		case 's', 'U':
 		case 'm':
 			lines = on
 		case '-':
@@ -359,12 +331,12 @@ func (t *translator) inline(from int) error {
 			flags := strings.TrimSuffix(t.src[start:t.at], "-")
 			t.at++
 			if c == ':' {
-				t.outer = append(t.outer, outer{t.lines, from})
-				t.lines = lines
+				t.outer = append(t.outer, outer{t.lines, t.fold, from})
+				t.lines, t.fold = lines, fold
 				t.out.WriteString("(?" + flags + ":")
 				return nil
 			}
-			t.lines = lines
+			t.lines, t.fold = lines, fold
 			if flags != "" {
 				t.out.WriteString("(?" + flags + ")")
 			}
@@ -384,7 +356,7 @@ func (t *translator) closeGroup() error {
 	if last < 0 {
 		return t.fail(t.at, t.at+1, "no group is open here", `write \) for the character`)
 	}
-	t.lines, t.outer = t.outer[last].lines, t.outer[:last]
+	t.lines, t.fold, t.outer = t.outer[last].lines, t.outer[last].fold, t.outer[:last]
 	t.out.WriteByte(')')
 	t.at++
 	t.atom = true
