@@ -88,8 +88,8 @@ type DrainFile struct {
 
 // RedisFile is the section `redis`. Only the password and when_down can change while the gateway runs.
 type RedisFile struct {
-	// Address is one host:port, or a list: of sentinels, or of some servers of a cluster. Environment:
-	// GATEWAY_REDIS_ADDRESS, with commas, which wins.
+	// Address is one host:port, or unix:///path of a socket, or a list: of sentinels, or of some servers of a cluster.
+	// Environment: GATEWAY_REDIS_ADDRESS, with commas, which wins.
 	Address OneOrMany `yaml:"address"`
 	// Mode of the servers. Absent: standalone.
 	Mode string `yaml:"mode" jsonschema:"enum=standalone,enum=sentinel,enum=cluster"`

@@ -20,6 +20,8 @@ const (
 	maxRedisTimeout     = time.Second
 	maxRedisAddresses   = 100
 	maxPrefix           = 128
+	unixScheme          = "unix://"
+	maxSocket           = 107 // bytes of a path, which is what the kernel takes
 	maxReplicas         = 1000
 )
 
@@ -40,6 +42,7 @@ func (c *compiler) redis(f *RedisFile) {
 	}
 	c.redisAddresses(f.Address, fromEnv, r)
 	c.redisMode(r)
+	c.redisSocket(r)
 	if c.has("redis.user") && (f.User == "" || len(f.User) > maxName || strings.ContainsFunc(f.User, notPrintable)) {
 		c.check("redis.user", fmt.Errorf("must be 1 to %d printable characters without spaces; remove it for the default user", maxName))
 	}
@@ -93,13 +96,37 @@ func (c *compiler) redisAddresses(list OneOrMany, fromEnv string, r *Redis) {
 }
 
 func checkRedisAddress(a string) error {
+	if path, ok := strings.CutPrefix(a, unixScheme); ok {
+		return checkSocket(path)
+	}
 	if strings.Contains(a, "://") {
-		return errors.New("must be host:port, such as redis:6379, not a URL; user, password_file and tls are fields of their own")
+		return errors.New("must be host:port, such as redis:6379, or unix:///path, not a URL; user, password_file and tls are fields of their own")
 	}
 	if _, _, ok := cutPort(a); !ok {
 		return errors.New("must be host:port, such as redis:6379")
 	}
 	return checkHostPort(a, false)
+}
+
+// checkSocket checks the path of a unix socket. Whether there is one is not looked at: Redis may start later.
+func checkSocket(path string) error {
+	if !strings.HasPrefix(path, "/") || strings.HasSuffix(path, "/") || len(path) > maxSocket || strings.ContainsFunc(path, notPrintable) {
+		return fmt.Errorf("must be unix:// and the path of a socket from the root, such as unix:///run/redis.sock, of at most %d bytes without spaces", maxSocket)
+	}
+	return nil
+}
+
+// redisSocket checks that a unix socket is what is configured for it: one server on this machine.
+func (c *compiler) redisSocket(r *Redis) {
+	if !slices.ContainsFunc(r.Addresses, func(a string) bool { return strings.HasPrefix(a, unixScheme) }) {
+		return
+	}
+	if r.Mode != RedisStandalone && !c.mistaken("redis.mode") {
+		c.check("redis.mode", fmt.Errorf("is %s, whose servers are reached by host:port, not over a unix socket; write mode: standalone, or other addresses", r.Mode))
+	}
+	if c.has("redis.tls") {
+		c.check("redis.tls", errors.New("is for connections that others could listen to, which a unix socket is not; remove it"))
+	}
 }
 
 // redisMode checks that the fields are those of the mode.

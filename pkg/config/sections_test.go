@@ -243,6 +243,14 @@ func TestRedisCompilesToWhatTheFileAndTheEnvironmentSay(t *testing.T) {
 			t.Error(diff)
 		}
 	}
+	for _, c := range []*Config{
+		good(t, oneUpstream+"redis: {address: unix:///run/redis.sock}"),
+		good(t, oneUpstream, "GATEWAY_REDIS_ADDRESS=unix:///run/redis.sock"),
+	} {
+		if !slices.Equal(c.Redis.Addresses, []string{"unix:///run/redis.sock"}) {
+			t.Errorf("a socket is %q", c.Redis.Addresses)
+		}
+	}
 	if c := good(t, oneUpstream); c.Redis != nil || c.Replicas != 1 {
 		t.Errorf("without a word of it, Redis is %+v, replicas %d", c.Redis, c.Replicas)
 	}

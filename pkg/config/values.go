@@ -80,7 +80,7 @@ type AccessRule struct {
 
 // Redis is how to reach Redis.
 type Redis struct {
-	Addresses []string // host:port each: one server; or sentinels; or some of a cluster
+	Addresses []string // host:port each: one server; or sentinels; or some of a cluster. Or one unix:///path
 	Mode      string   // RedisStandalone, RedisSentinel or RedisCluster
 	Master    string   // the name that sentinels know; "" in other modes
 	Prefix    string   // of every key, without a colon at its end

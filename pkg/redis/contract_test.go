@@ -46,7 +46,7 @@ func TestBucketsInRedisKeepTheContract(t *testing.T) {
 func TestBucketsInRedisKeepTheContractOverAUnixSocket(t *testing.T) {
 	s := redistest.Start(t)
 	limittest.Contract(t, limittest.Subject{
-		Stores: replicas(t, redis.Options{Addresses: []string{s.Socket}}), Pass: pass, Calls: 2000,
+		Stores: replicas(t, redis.Options{Addresses: []string{"unix://" + s.Socket}}), Pass: pass, Calls: 2000,
 	})
 }
 

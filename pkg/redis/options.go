@@ -27,7 +27,7 @@ const (
 // Options say where Redis is and how long it may take. Redis 6.2 or later.
 type Options struct {
 	Mode Mode
-	// Addresses are host:port, or of a Standalone also the path of a unix socket.
+	// Addresses are host:port, or of a Standalone also unix:///path of a socket, or the path alone.
 	Addresses []string
 	// Master is the name that the sentinels have for it; Sentinel only.
 	Master string
@@ -124,7 +124,8 @@ func credentials(f func() (user, password string)) func(context.Context) (string
 
 func (o *Options) standalone() *goredis.Options {
 	return &goredis.Options{
-		Addr: o.Addresses[0], CredentialsProviderContext: credentials(o.Credentials), TLSConfig: o.TLS,
+		Addr:                       strings.TrimPrefix(o.Addresses[0], "unix://"), // the library knows a path by its slash
+		CredentialsProviderContext: credentials(o.Credentials), TLSConfig: o.TLS,
 		Protocol: 2, DisableIdentity: true, MaintNotificationsConfig: noNotifications(),
 		MaxRetries: -1, DialerRetries: 1, DialTimeout: dialTimeout, ReadTimeout: o.Timeout, WriteTimeout: o.Timeout,
 		ContextTimeoutEnabled: true, PoolTimeout: o.Timeout, PoolSize: o.connections(), PipelinePoolSize: -1,
