@@ -8,6 +8,7 @@ import (
 	"net"
 	"strconv"
 	"strings"
+	"testing"
 	"time"
 )
 
@@ -21,15 +22,57 @@ func ask(addr string, command []string) (string, error) {
 	if err := conn.SetDeadline(time.Now().Add(5 * time.Second)); err != nil {
 		return "", err
 	}
-	var request strings.Builder
-	fmt.Fprintf(&request, "*%d\r\n", len(command))
-	for _, word := range command {
-		fmt.Fprintf(&request, "$%d\r\n%s\r\n", len(word), word)
-	}
-	if _, err := io.WriteString(conn, request.String()); err != nil {
+	if _, err := io.WriteString(conn, request(command)); err != nil {
 		return "", err
 	}
 	return answer(bufio.NewReader(conn))
+}
+
+func request(command []string) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "*%d\r\n", len(command))
+	for _, word := range command {
+		fmt.Fprintf(&b, "$%d\r\n%s\r\n", len(word), word)
+	}
+	return b.String()
+}
+
+// subscription is a connection on which a server tells what happens.
+type subscription struct {
+	conn net.Conn
+	r    *bufio.Reader
+}
+
+// subscribe returns once the server has agreed to tell.
+func subscribe(t testing.TB, addr, channel string) *subscription {
+	t.Helper()
+	conn, err := net.DialTimeout("tcp", addr, 2*time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	if err := conn.SetDeadline(time.Now().Add(patience)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.WriteString(conn, request([]string{"SUBSCRIBE", channel})); err != nil {
+		t.Fatal(err)
+	}
+	s := &subscription{conn: conn, r: bufio.NewReader(conn)}
+	if got := s.wait(t); got != "1" {
+		t.Fatalf("SUBSCRIBE %s was answered by %q", channel, got)
+	}
+	return s
+}
+
+// wait gives the next message.
+func (s *subscription) wait(t testing.TB) string {
+	t.Helper()
+	got, err := answer(s.r)
+	if err != nil {
+		t.Fatalf("waiting for news: %v", err)
+	}
+	parts := strings.SplitN(got, "\n", 3) // what it is, its channel, what is said
+	return parts[len(parts)-1]
 }
 
 func answer(r *bufio.Reader) (string, error) {

@@ -29,3 +29,11 @@ func TestSentinelsKnowTheMaster(t *testing.T) {
 		t.Errorf("the master is at %s, want %s", got, s.Redis[0].Addr)
 	}
 }
+
+func TestSentinelsFailOverWhenTheMasterDies(t *testing.T) {
+	s := StartSentinels(t)
+	s.FailOver()
+	if got := s.Redis[1].Do("ROLE"); !strings.HasPrefix(got, "master") {
+		t.Errorf("the replica is %q", got)
+	}
+}

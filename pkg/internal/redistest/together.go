@@ -49,13 +49,15 @@ type Sentinels struct {
 	Name      string // of the master
 	Redis     [2]*Server
 	Sentinels []*Server
+	t         testing.TB
 }
 
-// StartSentinels starts a master, a replica, and three sentinels that fail over within about a second.
+// StartSentinels starts a master, a replica, and three sentinels. A busy machine is no reason for them to fail over: they
+// do when told to, by FailOver.
 func StartSentinels(t testing.TB) *Sentinels {
 	t.Helper()
 	binary := Binary(t)
-	s := &Sentinels{Name: "limits"}
+	s := &Sentinels{Name: "limits", t: t}
 	s.Redis[0] = start(t, binary, Port(t))
 	host, port, _ := net.SplitHostPort(s.Redis[0].Addr)
 	s.Redis[1] = start(t, binary, Port(t))
@@ -90,7 +92,7 @@ func startSentinel(t testing.TB, binary, name, host, port string) *Server {
 bind 127.0.0.1
 dir %s
 sentinel monitor %s %s %s 2
-sentinel down-after-milliseconds %s 500
+sentinel down-after-milliseconds %s 3600000
 sentinel failover-timeout %s 3000
 `, own, dir, name, host, port, name, name)
 	if err := os.WriteFile(file, []byte(settings), 0o600); err != nil {
@@ -103,6 +105,25 @@ sentinel failover-timeout %s 3000
 	s.Restart()
 	t.Cleanup(s.Stop)
 	return s
+}
+
+// FailOver kills the master and returns when every sentinel has said that the replica is the master.
+func (s *Sentinels) FailOver() {
+	s.t.Helper()
+	var switched []*subscription
+	for _, sentinel := range s.Sentinels {
+		switched = append(switched, subscribe(s.t, sentinel.Addr, "+switch-master"))
+	}
+	s.Redis[0].Stop()
+	for _, sentinel := range s.Sentinels { // now they may notice
+		sentinel.Do("SENTINEL", "SET", s.Name, "down-after-milliseconds", "500")
+	}
+	for _, news := range switched {
+		want := s.Name + " " + strings.ReplaceAll(s.Redis[0].Addr+":"+s.Redis[1].Addr, ":", " ")
+		if got := news.wait(s.t); got != want {
+			s.t.Fatalf("a sentinel has switched to %q, want %q", got, want)
+		}
+	}
 }
 
 // Addrs lists the addresses of the sentinels.
