@@ -13,7 +13,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/model-gateway/model-gateway/pkg/admin"
 	"github.com/model-gateway/model-gateway/pkg/config"
 	"github.com/model-gateway/model-gateway/pkg/gateway"
 	"github.com/model-gateway/model-gateway/pkg/sandbox"
@@ -79,13 +78,12 @@ func runSandbox(ctx context.Context, f sandboxFlags, cmd *cobra.Command, log *sl
 	if err != nil {
 		return fmt.Errorf("%w; choose other addresses with --data and --admin", err)
 	}
-	r := &reloader{log: log}
-	r.audit = admin.NewAudit(log, func() string { return r.gateway.StateDir() })
+	r := newReloader(log)
 	g, err := gateway.New(cfg, gateway.Options{Log: log, Version: buildVersion(), Audit: r.audit, Reload: r.reload}) //nolint:contextcheck // what it starts ends with Run
 	if err != nil {
 		return err
 	}
-	r.gateway = g
+	r.serves(g)
 	if f.config != "" {
 		r.follow(ctx, f.config, sandboxEnv(f), cfg, func(*config.Config) {
 			fmt.Fprintf(out, "%s has changed, and is in force.\n", f.config)

@@ -84,13 +84,12 @@ func serve(ctx context.Context, path string, profile bool, log *slog.Logger) err
 	if err != nil {
 		return err
 	}
-	r := &reloader{log: log}
-	r.audit = admin.NewAudit(log, func() string { return r.gateway.StateDir() })
+	r := newReloader(log)
 	g, err := gateway.New(cfg, gateway.Options{Log: log, Version: buildVersion(), Profile: profile, Audit: r.audit, Reload: r.reload}) //nolint:contextcheck // what it starts ends with Run
 	if err != nil {
 		return err
 	}
-	r.gateway = g
+	r.serves(g)
 	watching, stop := context.WithCancel(ctx)
 	defer stop()
 	if path != "" {
@@ -107,6 +106,26 @@ type reloader struct {
 	watcher *config.Watcher // nil without a file
 	audit   *admin.Audit
 	log     *slog.Logger
+	serving chan struct{} // closed once gateway is set
+}
+
+func newReloader(log *slog.Logger) *reloader {
+	r := &reloader{log: log, serving: make(chan struct{})}
+	r.audit = admin.NewAudit(log, func() string {
+		select {
+		case <-r.serving:
+			return r.gateway.StateDir()
+		default:
+			return ""
+		}
+	})
+	return r
+}
+
+// serves tells which gateway it is for.
+func (r *reloader) serves(g *gateway.Gateway) {
+	r.gateway = g
+	close(r.serving)
 }
 
 // follow watches the file until ctx ends. taken is told what has been put to use.

@@ -16,7 +16,7 @@ import (
 // Entry is one change, or an attempt at one, for the record.
 type Entry struct {
 	Time    time.Time `json:"time"`
-	Who     string    `json:"who"`      // a caller's name; "loopback", "file", "signal" where nobody has one
+	Who     string    `json:"who"`      // a caller's name; "loopback", "file", "issuer", "signal" where nobody has one
 	What    string    `json:"what"`     // "reload config"
 	Scope   string    `json:"scope"`    // what it changed: "this replica"
 	OldHash string    `json:"old_hash"` // of what was in force before
@@ -30,7 +30,8 @@ const Done = "done"
 
 // Who changes what without being a caller.
 const (
-	ByFile   = "file"   // the configuration's file changed
+	ByFile   = "file"   // the configuration's file changed, or one that it names
+	ByIssuer = "issuer" // the keys of tokens are others
 	BySignal = "signal" // the process was sent a SIGHUP
 )
 

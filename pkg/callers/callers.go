@@ -48,6 +48,9 @@ type JWT struct {
 type Options struct {
 	Log    *slog.Logger // of trouble with keys of issuers; nil is none
 	Client *http.Client // reads JWKS URLs; nil is a client with a timeout
+	// Changed, where set, is told when the keys of an issuer, at a URL or in a file, are others than before, with the hashes
+	// of both: for the record of changes.
+	Changed func(where, old, next string)
 }
 
 // Callers knows the declared clients. Its methods may be called side by side.

@@ -6,6 +6,7 @@ import (
 	"crypto/ed25519"
 	"crypto/rsa"
 	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -60,6 +61,8 @@ type source struct {
 	log    *slog.Logger
 	stop   context.CancelFunc
 
+	changed func(where, old, next string) // nil: nobody keeps a record
+
 	keys    atomic.Pointer[keySet] // nil until they could be read
 	sum     [sha256.Size]byte      // of the text that keys are of; the reader's own
 	wake    chan struct{}          // asks the reader to read now
@@ -89,7 +92,7 @@ type signature struct {
 }
 
 func newSource(where string, o Options) *source {
-	s := &source{where: where, log: o.Log, wake: make(chan struct{}, 1)}
+	s := &source{where: where, log: o.Log, changed: o.Changed, wake: make(chan struct{}, 1)}
 	if strings.HasPrefix(where, "https://") || strings.HasPrefix(where, "http://") {
 		s.client = o.Client
 	}
@@ -171,8 +174,12 @@ func (s *source) read(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	old, first := s.sum, s.keys.Load() == nil
 	s.sum = sum
 	s.keys.Store(set)
+	if s.changed != nil && !first {
+		s.changed(s.where, hex.EncodeToString(old[:]), hex.EncodeToString(sum[:]))
+	}
 	s.log.Info("keys of an issuer", "jwks", s.where, "keys", len(set.all))
 	return nil
 }

@@ -271,7 +271,8 @@ func TestKeysInAFileAreReadAgainWhenItChanges(t *testing.T) {
 			pass(5 * time.Second)
 			synctest.Wait()
 		}
-		c := New(Options{})
+		var changes []string
+		c := New(Options{Changed: func(where, old, next string) { changes = append(changes, where, old, next) }})
 		defer c.Close()
 		put(jwks(t, ecPair()))
 		if err := c.Set(true, []Entry{batch(path)}); err != nil {
@@ -284,6 +285,9 @@ func TestKeysInAFileAreReadAgainWhenItChanges(t *testing.T) {
 		put(jwks(t, edwardsPair()))
 		wantCaller(t, c, bearing(fresh), "batch", "ann")
 		wantRefused(t, c, bearing(old), fault.AuthInvalid, "does not publish")
+		if len(changes) != 3 || changes[0] != path || len(changes[1]) != 64 || len(changes[2]) != 64 || changes[1] == changes[2] {
+			t.Errorf("for the record: %q", changes)
+		}
 	})
 }
 

@@ -110,7 +110,7 @@ func New(cfg *config.Config, opts Options) (*Gateway, error) {
 	g.forward = forward.Stage{Attempts: &telemetry.Attempts{Stats: g.stats, Metrics: g.metrics}}
 	g.mirror = g.newMirror()
 	if t := cfg.Listen.TLS; t != nil {
-		if g.tls, err = tlsfiles.NewServer(tlsfiles.ServerFiles{Cert: t.Cert, Key: t.Key, ClientCA: t.ClientCA}, tlsfiles.Options{Log: g.log}); err != nil {
+		if g.tls, err = tlsfiles.NewServer(tlsfiles.ServerFiles{Cert: t.Cert, Key: t.Key, ClientCA: t.ClientCA}, tlsfiles.Options{Log: g.log, Changed: opts.changed("listen.tls")}); err != nil {
 			return nil, errors.Join(fmt.Errorf("listen.tls: %w", err), g.Close())
 		}
 	}
@@ -276,6 +276,22 @@ func (g *Gateway) redisPassword(first *config.Config) func() string {
 	}
 }
 
+// changed keeps the record of files besides the configuration's that were replaced. of is the section that names them.
+func (o Options) changed(of string) func(old, next string, err error) {
+	return func(old, next string, err error) {
+		e := admin.Entry{Who: admin.ByFile, What: "files of " + of, Scope: admin.ThisReplica, OldHash: old, NewHash: next, Result: admin.Done}
+		if err != nil {
+			e.Result = "refused: " + err.Error()
+		}
+		o.Audit.Append(e)
+	}
+}
+
+// keysChanged keeps the record of issuers of tokens whose keys have become others.
+func (o Options) keysChanged(where, old, next string) {
+	o.Audit.Append(admin.Entry{Who: admin.ByIssuer, What: "keys of tokens at " + where, Scope: admin.ThisReplica, OldHash: old, NewHash: next, Result: admin.Done})
+}
+
 // changed keeps the record of what a client has had changed on model servers.
 func (g *Gateway) changed(c *inference.Call, what control.Change, err error) {
 	hash := g.ConfigHash()
@@ -295,9 +311,7 @@ func (g *Gateway) explainer() *explain.Explainer {
 	return &explain.Explainer{
 		Hash:  func() string { return cfg().Hash },
 		Model: g.catalog.Model,
-		Split: func(ctx context.Context, c *inference.Call) error {
-			return g.split.Wrap(func(context.Context, *inference.Call) error { return nil })(ctx, c)
-		},
+		Split: g.split.Explain,
 		Versions: func(upstream, model string) []inference.VersionState {
 			if u := (*g.upstreams.Load())[upstream]; u != nil {
 				return u.Versions(model)

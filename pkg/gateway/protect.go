@@ -37,7 +37,7 @@ type protection struct {
 // newProtection makes it, without callers, rules or limits: use brings those. password is asked for whenever a
 // connection to Redis is made.
 func newProtection(cfg *config.Config, metrics *telemetry.Metrics, o Options, password func() string) (*protection, error) {
-	p := &protection{callers: callers.New(callers.Options{Log: o.Log}), end: func() {}}
+	p := &protection{callers: callers.New(callers.Options{Log: o.Log, Changed: o.keysChanged}), end: func() {}}
 	p.replicas.Store(int64(cfg.Replicas))
 	stage := limit.Options{Metrics: metrics, Peers: func() int { return int(p.replicas.Load()) }}
 	if cfg.Redis == nil {
@@ -59,7 +59,7 @@ func (p *protection) openRedis(cfg *config.Config, metrics *telemetry.Metrics, o
 	}
 	options.Credentials = func() (string, string) { return r.User, password() } // a password may come with a reload
 	if r.TLS != nil {
-		client, err := tlsfiles.NewClient(clientFiles(r.TLS), tlsfiles.Options{Log: o.Log.With("redis", r.Addresses[0])})
+		client, err := tlsfiles.NewClient(clientFiles(r.TLS), tlsfiles.Options{Log: o.Log.With("redis", r.Addresses[0]), Changed: o.changed("redis.tls")})
 		if err != nil {
 			return fmt.Errorf("redis.tls: %w", err)
 		}

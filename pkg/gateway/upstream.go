@@ -51,7 +51,7 @@ func credentialsOf(declared config.Upstream, o Options) (*tlsfiles.Client, error
 	if declared.TLS == nil {
 		return nil, nil
 	}
-	c, err := tlsfiles.NewClient(clientFiles(declared.TLS), tlsfiles.Options{Log: o.Log.With("upstream", declared.Name)})
+	c, err := tlsfiles.NewClient(clientFiles(declared.TLS), tlsfiles.Options{Log: o.Log.With("upstream", declared.Name), Changed: o.changed("upstreams." + declared.Name + ".tls")})
 	if err != nil {
 		return nil, fmt.Errorf("upstreams.%s.tls: %w", declared.Name, err)
 	}

@@ -59,7 +59,7 @@ func NewClient(files ClientFiles, o Options) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	c.follow(o.Every, files.paths(), read, c.changed)
+	c.follow(o, files.paths(), read, c.changed)
 	return c, nil
 }
 
@@ -106,6 +106,7 @@ func (c *Client) changed(read pollfile.Files, err error) {
 	if err == nil {
 		err = c.use(read)
 	}
+	c.record(read, err)
 	if err != nil {
 		c.log.Error("files of TLS have changed and cannot be used; what was read before stays in force", "error", err.Error())
 		return

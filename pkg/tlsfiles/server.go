@@ -5,8 +5,10 @@ package tlsfiles
 
 import (
 	"context"
+	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/hex"
 	"log/slog"
 	"sync"
 	"sync/atomic"
@@ -34,6 +36,9 @@ func (f ServerFiles) paths() []string {
 type Options struct {
 	Log   *slog.Logger  // nil is none
 	Every time.Duration // how often files are looked at; 0 is pollfile.Every
+	// Changed, where set, is told whenever the files say something else than before, or cannot be read any more: hashes of
+	// what was and what is now in force, and why the change was refused, where it was. For the record of changes.
+	Changed func(old, next string, err error)
 }
 
 func (o Options) logger() *slog.Logger {
@@ -61,7 +66,7 @@ func NewServer(files ServerFiles, o Options) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.follow(o.Every, files.paths(), read, s.changed)
+	s.follow(o, files.paths(), read, s.changed)
 	return s, nil
 }
 
@@ -94,6 +99,7 @@ func (s *Server) changed(read pollfile.Files, err error) {
 	if err == nil {
 		err = s.use(read)
 	}
+	s.record(read, err)
 	if err != nil {
 		s.log.Error("files of TLS have changed and cannot be used; what was read before stays in force", "error", err.Error())
 		return
@@ -114,18 +120,32 @@ type follower struct {
 	end     context.CancelFunc
 	running sync.WaitGroup
 
+	told func(old, next string, err error) // nil: nobody keeps a record
+	sum  [sha256.Size]byte                 // of what is in force; the watcher's own
+
 	mu   sync.Mutex
 	leaf *x509.Certificate // the certificate in force; nil for none
 	log  *slog.Logger
 }
 
-func (f *follower) follow(every time.Duration, paths []string, seen pollfile.Files, changed func(pollfile.Files, error)) {
+func (f *follower) follow(o Options, paths []string, seen pollfile.Files, changed func(pollfile.Files, error)) {
 	ctx, end := context.WithCancel(context.Background())
-	f.end = end
+	f.end, f.told, f.sum = end, o.Changed, seen.Sum
 	if len(paths) > 0 {
-		f.running.Go(func() { pollfile.Watch(ctx, every, paths, seen.Sum, changed) })
+		f.running.Go(func() { pollfile.Watch(ctx, o.Every, paths, seen.Sum, changed) })
 	}
 	f.running.Go(func() { f.remind(ctx) })
+}
+
+// record tells what came of files that have changed.
+func (f *follower) record(read pollfile.Files, err error) {
+	old := f.sum
+	if err == nil {
+		f.sum = read.Sum
+	}
+	if f.told != nil && (err != nil || f.sum != old) {
+		f.told(hex.EncodeToString(old[:]), hex.EncodeToString(f.sum[:]), err)
+	}
 }
 
 // Close stops following. Connections go on, and new ones can be made with what was read last.

@@ -115,7 +115,14 @@ func connected(t *testing.T) (server, client net.Conn) {
 func TestACertificateThatChangesHoldsForNewConnections(t *testing.T) {
 	dir, ca, log := t.TempDir(), tlstest.NewAuthority(t, "ca"), newLogged()
 	cert, key := ca.Issue(t, []string{"one.example"}).Write(t, dir)
-	s, err := NewServer(ServerFiles{Cert: cert, Key: key}, log.options())
+	options := log.options()
+	type change struct {
+		old, next string
+		refused   bool
+	}
+	changes := make(chan change, 10)
+	options.Changed = func(old, next string, err error) { changes <- change{old, next, err != nil} }
+	s, err := NewServer(ServerFiles{Cert: cert, Key: key}, options)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -146,6 +153,10 @@ func TestACertificateThatChangesHoldsForNewConnections(t *testing.T) {
 	}
 	if err := try("two.example"); err != nil {
 		t.Error(err)
+	}
+	half, whole, broken := <-changes, <-changes, <-changes
+	if !half.refused || half.old != half.next || whole.refused || whole.old != half.old || whole.next == whole.old || !broken.refused || broken.next != whole.next {
+		t.Errorf("for the record: %+v %+v %+v", half, whole, broken)
 	}
 }
 
