@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -18,7 +19,8 @@ import (
 type explainFlags struct {
 	explain.Question
 	adminFlags
-	asJSON bool
+	asJSON            bool
+	headers, metadata []string // NAME=VALUE
 }
 
 // explainCommand is `gateway explain`: what the running gateway would do with a call, and why.
@@ -27,8 +29,8 @@ func explainCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "explain --model M",
 		Short: "Say where a call would go, who may make it, which limits apply and what is left",
-		Long: `Explain asks a running gateway what it would do with a call: which target it would go to, whether the caller may make
-it and by which rule, which limits apply and what is left in each, and which timeout counts, each with the reason. It takes no
+		Long: `Explain asks a running gateway what it would do with a call: which target it would go to and what each rule of the model's split
+says to it, whether the caller may make it and by which rule, which limits apply and what is left in each, and which timeout counts, each with the reason. It takes no
 token and sends nothing to a model.
 
 The gateway is asked on its admin port: at --admin, else where the file of --config or GATEWAY_ADMIN says. Beyond loopback that
@@ -38,6 +40,7 @@ Exit status: 0 such a call would be sent to the model, 1 it would be refused or 
 not called rightly.`,
 		Example: `  gateway explain --model fraud --user ann
   gateway explain --model fraud --caller batch --version 2 --json | jq .target
+  gateway explain --model fraud --user ann --header x-user-type=premium --metadata region=eu
   gateway explain --model fraud --admin http://gateway-0:8081 --key-file ~/.gateway-key`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) > 0 {
@@ -49,6 +52,13 @@ not called rightly.`,
 			if f.Model == "" {
 				return exitError{exitUsage, errors.New("--model is missing; name the model that the call would be for")}
 			}
+			for flag, all := range map[string][]string{"--header": f.headers, "--metadata": f.metadata} {
+				for _, s := range all {
+					if name, _, ok := strings.Cut(s, "="); !ok || name == "" {
+						return exitError{exitUsage, fmt.Errorf("%s %q must be a name and a value, such as %s x-user-type=premium", flag, s, flag)}
+					}
+				}
+			}
 			return f.run(cmd.Context(), cmd.OutOrStdout())
 		},
 	}
@@ -59,6 +69,8 @@ not called rightly.`,
 	flags.StringVar(&f.Caller, "caller", "", "declared caller that would make the call")
 	flags.StringVar(&f.Role, "role", "", "role that the caller's token would carry")
 	flags.StringVar(&f.Address, "address", "", "address that the call would come from, for limits per ip")
+	flags.StringArrayVar(&f.headers, "header", nil, "header that the call would carry, NAME=VALUE; may come several times")
+	flags.StringArrayVar(&f.metadata, "metadata", nil, "metadata that its message would carry, KEY=VALUE; may come several times")
 	f.adminFlags.add(flags)
 	flags.BoolVar(&f.asJSON, "json", false, "print the report as JSON")
 	return cmd
@@ -92,6 +104,7 @@ func (f *explainFlags) ask(ctx context.Context, port *adminPort) (*explain.Repor
 			query.Set(name, value)
 		}
 	}
+	query["header"], query["metadata"] = f.headers, f.metadata
 	code, body, err := port.ask(ctx, http.MethodGet, query, nil, "explain")
 	if err != nil {
 		return nil, err

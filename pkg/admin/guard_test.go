@@ -10,6 +10,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -254,9 +255,12 @@ func TestAChangeThatFailsSaysWhyAndThatNothingChanged(t *testing.T) {
 }
 
 func TestExplainAnswersAQuestionAndRefusesOneThatIsNone(t *testing.T) {
-	w := get(t, options(true), "GET", "/explain?model=a%2Fb&user=ann&version=2&caller=sre&role=ml&address=::1", "localhost")
+	w := get(t, options(true), "GET", "/explain?model=a%2Fb&user=ann&version=2&caller=sre&role=ml&address=::1&header=x-a%3Db%3Dc&header=x-a%3Dd&metadata=k%3Dv", "localhost")
 	var r explain.Report
-	if err := json.Unmarshal(w.Body.Bytes(), &r); err != nil || w.Code != 200 || r.Question != (explain.Question{Model: "a/b", Version: "2", User: "ann", Caller: "sre", Role: "ml", Address: "::1"}) {
+	if err := json.Unmarshal(w.Body.Bytes(), &r); err != nil || w.Code != 200 || !reflect.DeepEqual(r.Question, explain.Question{
+		Model: "a/b", Version: "2", User: "ann", Caller: "sre", Role: "ml", Address: "::1",
+		Headers: map[string][]string{"x-a": {"b=c", "d"}}, Metadata: map[string]string{"k": "v"},
+	}) {
 		t.Errorf("%d %s %v", w.Code, w.Body, err)
 	}
 	if w := get(t, options(true), "GET", "/explain", "localhost"); w.Code != 400 || !bytes.Contains(w.Body.Bytes(), []byte("model is missing")) {

@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/model-gateway/model-gateway/pkg/access"
@@ -30,8 +31,8 @@ type Explainer struct {
 	Hash func() string
 	// Model resolves a name.
 	Model func(ctx context.Context, name string) (*inference.Model, error)
-	// Split chooses c.Target as the stage of that name does.
-	Split func(ctx context.Context, c *inference.Call) error
+	// Split chooses c.Target as the stage of that name does, and says what every rule would answer.
+	Split func(ctx context.Context, c *inference.Call) ([]inference.Considered, error)
 	// Versions is what the readiness table knows of a model on an upstream; nil leaves them out.
 	Versions func(upstream, model string) []inference.VersionState
 	// Caller finds a declared caller; nil when there is none.
@@ -73,8 +74,16 @@ func (e *Explainer) Explain(ctx context.Context, q Question) (*Report, error) {
 
 // Bounds of a question's fields, in bytes.
 const (
-	maxName = 256
-	maxUser = 256
+	maxName   = 256
+	maxUser   = 256
+	maxFields = 64 // headers, and keys of metadata
+	maxField  = 8 << 10
+)
+
+// userHeader and userField name the user, as identify reads them.
+const (
+	userHeader = "x-user-id"
+	userField  = "user_id"
 )
 
 func (e *Explainer) call(q Question) (*inference.Call, error) {
@@ -85,6 +94,9 @@ func (e *Explainer) call(q Question) (*inference.Call, error) {
 		return nil, fault.New(fault.InvalidArgument, "a name has more than %d bytes; no model, caller or user has", maxName)
 	}
 	c := &inference.Call{Kind: inference.Infer, Start: time.Now(), Head: inference.Head{Model: q.Model, Version: q.Version}}
+	if err := fields(c, q); err != nil {
+		return nil, err
+	}
 	if q.Caller != "" {
 		if c.Caller = e.Caller(q.Caller); c.Caller == nil {
 			return nil, fault.New(fault.InvalidArgument, "no caller %q is declared; use a name from callers, or none", q.Caller)
@@ -108,22 +120,64 @@ func (e *Explainer) call(q Question) (*inference.Call, error) {
 	return c, nil
 }
 
+// fields gives c the metadata of the question.
+func fields(c *inference.Call, q Question) error {
+	if len(q.Headers) > maxFields || len(q.Metadata) > maxFields {
+		return fault.New(fault.InvalidArgument, "there are more than %d headers or keys of metadata", maxFields)
+	}
+	c.Incoming = make(map[string][]string, len(q.Headers))
+	for name, values := range q.Headers {
+		size := len(name)
+		for _, v := range values {
+			size += len(v)
+		}
+		if name == "" || size > maxField {
+			return fault.New(fault.InvalidArgument, "a header has no name, or more than %d bytes", maxField)
+		}
+		name = strings.ToLower(name)
+		c.Incoming[name] = append(c.Incoming[name], values...)
+	}
+	c.Head.Metadata = make(map[string]string, len(q.Metadata))
+	for key, value := range q.Metadata {
+		if len(key)+len(value) > maxField {
+			return fault.New(fault.InvalidArgument, "metadata has more than %d bytes under one key", maxField)
+		}
+		c.Head.Metadata[key] = value
+	}
+	return nil
+}
+
+// named gives the user that the question names: as such, or in metadata as a call would.
+func named(c *inference.Call, q Question) string {
+	switch {
+	case q.User != "":
+		return q.User
+	case c.Head.Metadata[userField] != "" && len(c.Head.Metadata[userField]) <= maxUser:
+		return c.Head.Metadata[userField]
+	case len(c.Incoming[userHeader]) > 0 && len(c.Incoming[userHeader][0]) <= maxUser:
+		return c.Incoming[userHeader][0]
+	}
+	return ""
+}
+
 // user finds the person the call would be for, as identify does.
 func (e *Explainer) user(c *inference.Call, q Question) User {
-	u := User{Name: q.User, Why: "as the call names it"}
+	sent := named(c, q)
+	u := User{Name: sent, Why: "as the call names it"}
 	switch {
-	case !e.Required() || c.Caller == nil || (c.Caller.MayNameUsers && q.User != ""):
-		if q.User == "" {
+	case !e.Required() || c.Caller == nil || (c.Caller.MayNameUsers && sent != ""):
+		if sent == "" {
 			u.Why = "the call names nobody; limits per user draw from " + inference.Anonymous
 		}
-	case q.User != "" && q.User != c.Caller.Name:
-		u = User{c.Caller.Name, fmt.Sprintf("the caller itself: without may_name_users, %q is dropped", q.User)}
-		c.OwnUser = true
+	case sent != "" && sent != c.Caller.Name:
+		u = User{c.Caller.Name, fmt.Sprintf("the caller itself: without may_name_users, %q is dropped", sent)}
 	default:
 		u = User{c.Caller.Name, "the caller itself"}
-		c.OwnUser = true
 	}
-	c.User = u.Name
+	if c.User = u.Name; sent != u.Name {
+		delete(c.Head.Metadata, userField)
+		delete(c.Incoming, userHeader)
+	}
 	return u
 }
 
@@ -147,12 +201,16 @@ func (r *Report) refuse(stage string, err error) {
 }
 
 func (e *Explainer) target(ctx context.Context, c *inference.Call, r *Report) {
-	if err := e.Split(ctx, c); err != nil {
+	var err error
+	if r.Split, err = e.Split(ctx, c); err != nil {
 		r.refuse("split", err)
 		return
 	}
+	if m := c.Model.Mirror; m != nil {
+		r.Mirror = &Mirror{To: m.To.Name, Percent: m.Percent}
+	}
 	t := c.Target
-	r.Target = &Target{Name: t.Name, Version: t.Version, Upstream: t.Upstream, Model: t.Model, Ready: t.Pool.Ready(), Why: e.why(c)}
+	r.Target = &Target{Name: t.Name, Version: t.Version, Upstream: t.Upstream, Model: t.Model, Ready: t.Pool.Ready(), Why: why(c, len(r.Split) > 0)}
 	if _, err := t.Pool.Pick(c, nil); err != nil { // a pool that is not ready may have endpoints to try all the same
 		r.refuse("forward", err)
 	}
@@ -168,18 +226,36 @@ func (e *Explainer) target(ctx context.Context, c *inference.Call, r *Report) {
 	}
 }
 
-func (e *Explainer) why(c *inference.Call) string {
-	switch {
-	case c.Pinned:
+// why says in words how the call comes to its target; split tells that rules or a script were asked.
+func why(c *inference.Call, split bool) string {
+	switch c.Choice.By {
+	case inference.ByPinned:
 		return "the call names the version itself"
-	case c.Target == c.Model.Stable:
-		return "it is the model's stable target"
-	case c.Model.Stable != nil:
-		return "a rule of the model's split chose it"
-	case c.Target.Version == "":
-		return "the upstream has no versions"
+	case inference.ByStable, "":
+		return stableWhy(c, split)
+	case inference.ByScript:
+		if c.Choice.Reason != "" {
+			return fmt.Sprintf("script %s chose it: %s", c.Choice.Rule, c.Choice.Reason)
+		}
+		return fmt.Sprintf("script %s chose it", c.Choice.Rule)
 	}
-	return "the highest version that was ready on every endpoint; it is held until a newer one has been, or this one is unloaded"
+	return fmt.Sprintf("rule %q of the model's split chose it", c.Choice.Rule)
+}
+
+func stableWhy(c *inference.Call, split bool) string {
+	text := "the highest version that was ready on every endpoint; it is held until a newer one has been, or this one is unloaded"
+	switch {
+	case c.Model.Stable != nil:
+		text = "it is the model's stable target"
+	case c.Target.Version == "":
+		text = "the upstream has no versions"
+	case split:
+		text = "it is the lowest version that the upstream has, which is stable where rules or a script split calls"
+	}
+	if c.Choice.Reason != "" {
+		return text + "; " + c.Choice.Reason
+	}
+	return text
 }
 
 // state says of a version why it is not the one, as far as readiness goes.
@@ -210,7 +286,7 @@ func (e *Explainer) limits(ctx context.Context, c *inference.Call, r *Report) {
 	for _, l := range all {
 		subject := subjectOf(l.Per, c)
 		rate, own := l.Overrides[subject]
-		own = own && named(l.Per)
+		own = own && overridable(l.Per)
 		if !own {
 			rate = l.Rate
 		}
@@ -250,8 +326,8 @@ func (e *Explainer) peek(ctx context.Context, c *inference.Call, limits []*infer
 	return left, err
 }
 
-// named reports whether the file may give single names a rate of their own.
-func named(p inference.Per) bool {
+// overridable reports whether the file may give single names a rate of their own.
+func overridable(p inference.Per) bool {
 	return p == inference.PerUser || p == inference.PerModelCaller || p == inference.PerCaller
 }
 

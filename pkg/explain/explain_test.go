@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"flag"
+	"fmt"
 	"math"
 	"os"
 	"path/filepath"
@@ -62,6 +63,10 @@ func newGateway(required bool) *gateway {
 	timeouts := inference.Timeouts{Max: time.Minute, FirstAnswer: 30 * time.Second, Idle: time.Minute}
 	v1 := &inference.Target{Name: "model_v1", Model: "fraud", Version: "1", Upstream: "triton", Asked: "fraud"}
 	v2 := &inference.Target{Name: "model_v2", Model: "fraud", Version: "2", Upstream: "triton", Asked: "fraud"}
+	ruled := &inference.Model{
+		Name: "ruled", Targets: map[string]*inference.Target{"model_v1": v1, "model_v2": v2}, Stable: v1, Timeouts: timeouts,
+		Mirror: &inference.Mirror{To: v2, Percent: 12.5},
+	}
 	fraud := &inference.Model{
 		Name: "fraud", Route: true, Targets: map[string]*inference.Target{"model_v1": v1, "model_v2": v2}, Stable: v1,
 		Timeouts: inference.Timeouts{Max: 800 * time.Millisecond, Idle: time.Minute},
@@ -86,21 +91,32 @@ func newGateway(required bool) *gateway {
 				return fraud, nil
 			case "free":
 				return free, nil
+			case "ruled":
+				return ruled, nil
 			}
 			return nil, fault.UnknownModel(name)
 		},
-		Split: func(ctx context.Context, c *inference.Call) (err error) {
+		Split: func(ctx context.Context, c *inference.Call) (rules []inference.Considered, err error) {
+			c.Choice.By = inference.ByStable
 			switch {
 			case c.Head.Version == "2":
-				c.Pinned, c.Target = true, v2
+				c.Pinned, c.Target, c.Choice.By = true, v2, inference.ByPinned
 			case c.Head.Version != "":
-				return fault.New(fault.ModelNotFound, "no version %s", c.Head.Version)
+				return nil, fault.New(fault.ModelNotFound, "no version %s", c.Head.Version)
+			case c.Model == ruled:
+				tier := c.Incoming["x-user-type"]
+				c.Target, c.Choice = v2, inference.Choice{By: inference.ByScript, Rule: "night", Reason: "after 22:00"}
+				rules = []inference.Considered{
+					{Rule: "header x-user-type", By: "header", Why: fmt.Sprintf("header x-user-type is %q", tier)},
+					{Rule: "script night", By: "script", Target: "model_v2", Why: "the script says: after 22:00", Decides: true},
+					{Rule: "weights", By: "weights", Target: "model_v1", Why: fmt.Sprintf("the user is %s of %s", c.User, c.Head.Metadata["region"])},
+				}
 			case c.Model.Stable != nil:
 				c.Target = c.Model.Stable
 			default:
 				c.Target, err = c.Model.Choose(ctx)
 			}
-			return err
+			return rules, err
 		},
 		Versions: func(string, string) []inference.VersionState {
 			return []inference.VersionState{{Version: "10"}, {Version: "4", Anywhere: true}, {Version: "3", Everywhere: true}}
@@ -145,6 +161,9 @@ func TestAReportReadsAsItIsWrittenDown(t *testing.T) {
 		"unknown":   {newGateway(false), Question{Model: "fr\x1b[2Jaud"}},
 		"open":      {newGateway(true), Question{Model: "fraud", User: "ann"}},
 		"noversion": {newGateway(false), Question{Model: "fraud", Version: "9"}},
+		"split": {newGateway(false), Question{
+			Model: "ruled", Headers: map[string][]string{"X-User-Type": {"free"}}, Metadata: map[string]string{"region": "eu", "user_id": "ann"},
+		}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r, err := c.g.Explain(t.Context(), c.q)
@@ -223,9 +242,61 @@ func TestAQuestionThatMakesNoSenseIsTheAskersFault(t *testing.T) {
 		"no address":  {Model: "fraud", Address: "localhost"},
 		"long user":   {Model: "fraud", User: strings.Repeat("u", 300)},
 		"long caller": {Model: "fraud", Caller: strings.Repeat("c", 300)},
+		"long header": {Model: "fraud", Headers: map[string][]string{"x-a": {strings.Repeat("a", 9<<10)}}},
+		"no name":     {Model: "fraud", Headers: map[string][]string{"": {"a"}}},
+		"long value":  {Model: "fraud", Metadata: map[string]string{"a": strings.Repeat("a", 9<<10)}},
+		"too many":    {Model: "fraud", Metadata: many(65)},
 	} {
 		if r, err := g.Explain(t.Context(), q); r != nil || fault.Of(err).Kind != fault.InvalidArgument {
 			t.Errorf("%s: %v %v", name, r, err)
+		}
+	}
+}
+
+func many(n int) map[string]string {
+	m := make(map[string]string, n)
+	for i := range n {
+		m[fmt.Sprint(i)] = "a"
+	}
+	return m
+}
+
+func TestAUserInMetadataCountsOnlyWhereTheCallerMayNameUsers(t *testing.T) {
+	for _, tt := range []struct{ caller, want string }{{"recommend", "ann"}, {"batch", "batch"}} {
+		g := newGateway(true)
+		split := g.Split
+		g.Split = func(ctx context.Context, c *inference.Call) ([]inference.Considered, error) {
+			if (c.Head.Metadata["user_id"] == "ann") != (tt.want == "ann") || (c.Incoming["x-user-id"] != nil) != (tt.want == "ann") {
+				t.Errorf("caller %s: rules see %v and %v", tt.caller, c.Head.Metadata, c.Incoming)
+			}
+			return split(ctx, c)
+		}
+		r, err := g.Explain(t.Context(), Question{
+			Model: "fraud", Caller: tt.caller, Metadata: map[string]string{"user_id": "ann"}, Headers: map[string][]string{"x-user-id": {"ann"}},
+		})
+		if err != nil || r.User.Name != tt.want {
+			t.Errorf("caller %s: %+v, %v", tt.caller, r.User, err)
+		}
+	}
+}
+
+func TestWhyACallGoesWhereItGoesIsSaid(t *testing.T) {
+	declared, open := &inference.Model{Stable: &inference.Target{}}, &inference.Model{}
+	at := &inference.Target{Version: "1"}
+	for want, tt := range map[string]struct {
+		call  inference.Call
+		split bool
+	}{
+		"the call names the version itself":           {inference.Call{Model: declared, Choice: inference.Choice{By: inference.ByPinned}}, false},
+		"it is the model's stable target":             {inference.Call{Model: declared, Choice: inference.Choice{By: inference.ByStable}}, false},
+		"it is the model's stable target; script off": {inference.Call{Model: declared, Choice: inference.Choice{By: inference.ByStable, Reason: "script off"}}, true},
+		"it is the lowest version that the upstream has, which is stable where rules or a script split calls": {inference.Call{Model: open, Target: at, Choice: inference.Choice{By: inference.ByStable}}, true},
+		"the upstream has no versions":                 {inference.Call{Model: open, Target: &inference.Target{}}, false},
+		"script night chose it":                        {inference.Call{Model: open, Choice: inference.Choice{By: inference.ByScript, Rule: "night"}}, true},
+		`rule "weights" of the model's split chose it`: {inference.Call{Model: open, Choice: inference.Choice{By: inference.ByWeights, Rule: "weights"}}, true},
+	} {
+		if got := why(&tt.call, tt.split); got != want {
+			t.Errorf("%s, want %s", got, want)
 		}
 	}
 }

@@ -5,6 +5,8 @@ package explain
 
 import (
 	"time"
+
+	"github.com/model-gateway/model-gateway/pkg/inference"
 )
 
 // Question is the call that is asked about.
@@ -15,6 +17,9 @@ type Question struct {
 	Caller  string `json:"caller,omitempty"`  // a declared caller; "" leaves open who calls
 	Role    string `json:"role,omitempty"`    // that the caller's token carries
 	Address string `json:"address,omitempty"` // the client's, for limits per ip
+	// Headers are the client's metadata, and Metadata that of the message (Predict), for rules of the split.
+	Headers  map[string][]string `json:"headers,omitempty"`
+	Metadata map[string]string   `json:"metadata,omitempty"`
 }
 
 // Report is the answer.
@@ -27,9 +32,12 @@ type Report struct {
 	Access  Access   `json:"access"`
 	User    User     `json:"user"`
 	Target  *Target  `json:"target,omitempty"` // nil when none could be chosen
-	Limits  []Limit  `json:"limits"`           // in the order in which they are drawn from
-	Timeout *Timeout `json:"timeout,omitempty"`
-	Notes   []string `json:"notes,omitempty"` // what could not be found out
+	// Split has every rule of the model's split, in order, and what it would answer.
+	Split   []inference.Considered `json:"split,omitempty"`
+	Mirror  *Mirror                `json:"mirror,omitempty"` // nil when calls are not copied
+	Limits  []Limit                `json:"limits"`           // in the order in which they are drawn from
+	Timeout *Timeout               `json:"timeout,omitempty"`
+	Notes   []string               `json:"notes,omitempty"` // what could not be found out
 }
 
 // Refusal is what a call would be refused with.
@@ -71,6 +79,12 @@ type Target struct {
 	Why      string `json:"why"`
 	// Others are further versions that the upstream has, where the gateway chooses among them.
 	Others []Version `json:"others,omitempty"`
+}
+
+// Mirror is where copies of calls go.
+type Mirror struct {
+	To      string  `json:"to"`
+	Percent float64 `json:"percent"` // of calls
 }
 
 // Version is a version that the call would not go to.

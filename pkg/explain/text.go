@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"strings"
 	"text/tabwriter"
+
+	"github.com/model-gateway/model-gateway/pkg/inference"
 )
 
 // WriteText writes r for people.
@@ -31,6 +33,16 @@ func (r *Report) WriteText(w io.Writer) error {
 		for _, o := range t.Others {
 			row("", "version %s: %s", o.Version, o.State)
 		}
+	}
+	for i, s := range r.Split {
+		name := ""
+		if i == 0 {
+			name = "split"
+		}
+		row(name, "%s", ruleText(s))
+	}
+	if m := r.Mirror; m != nil {
+		row("mirror", "copies of %s %% of calls go to %s", strconv.FormatFloat(m.Percent, 'f', -1, 64), m.To)
 	}
 	who := r.Question.Caller
 	if who != "" {
@@ -58,6 +70,18 @@ func (r *Report) WriteText(w io.Writer) error {
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
+}
+
+// ruleText says what one rule would answer.
+func ruleText(s inference.Considered) string {
+	mark, answer := " ", "no answer"
+	if s.Decides {
+		mark = "*"
+	}
+	if s.Target != "" {
+		answer = s.Target
+	}
+	return fmt.Sprintf("%s %s: %s, since %s", mark, s.Rule, answer, s.Why)
 }
 
 func (r *Report) writeLimits(b *strings.Builder) {
