@@ -79,7 +79,13 @@ func (t *translator) escape() error {
 		if err := s.addShorthand(from, c); err != nil {
 			return err
 		}
+		if c|0x20 == 'p' {
+			s.emit(false)
+			return nil
+		}
+		t.out.WriteString("(?-i:") // RE2 counts the Kelvin sign as a K
 		s.emit(false)
+		t.out.WriteByte(')')
 		return nil
 	}
 	r, err := t.code(from, c)

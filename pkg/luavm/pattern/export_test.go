@@ -57,3 +57,17 @@ func must2(_ Match, ok bool, err error) bool {
 	}
 	return ok
 }
+
+// CacheSize is how many Lua patterns are kept, and how many bytes they hold.
+func CacheSize() (entries, bytes int) {
+	for _, g := range []*generation{patterns.young.Load(), patterns.old.Load()} {
+		if g != nil {
+			g.entries.Range(func(_, v any) bool {
+				entries++
+				bytes += v.(*Pattern).Size()
+				return true
+			})
+		}
+	}
+	return entries, bytes
+}

@@ -68,7 +68,7 @@ func explained(pattern string, err error) error {
 		return &Error{Pattern: pattern, Problem: err.Error()}
 	}
 	e := &Error{Pattern: pattern, Problem: bad.Code.String()}
-	if i := strings.Index(pattern, bad.Expr); i >= 0 && bad.Expr != pattern {
+	if i := strings.Index(pattern, bad.Expr); i >= 0 {
 		e.Item, e.Offset = bad.Expr, i
 	}
 	switch bad.Code {

@@ -51,12 +51,12 @@ func asciiSubject(r *rand.Rand, most int) string {
 func TestRegexesMatchAsInGo(t *testing.T) {
 	r := rand.New(rand.NewPCG(4, 4))
 	compared := 0
-	for range 30_000 {
+	for range 6_000 {
 		if compareWithGo(t, randomRegex(r, 3), asciiSubject(r, 20)) {
 			compared++
 		}
 	}
-	if compared < 20_000 {
+	if compared < 4_000 {
 		t.Errorf("only %d were not refused", compared)
 	}
 }
