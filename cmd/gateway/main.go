@@ -53,7 +53,7 @@ func run() int {
 		CompletionOptions: cobra.CompletionOptions{HiddenDefaultCmd: true},
 	}
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return exitError{exitUsage, err} })
-	root.AddCommand(serveCommand(), sandboxCommand(), checkCommand(), explainCommand(), keyCommand(), versionCommand())
+	root.AddCommand(serveCommand(), sandboxCommand(), checkCommand(), explainCommand(), luaCommand(), keyCommand(), versionCommand())
 	misuse(root.Commands())
 	root.Args = cobra.NoArgs
 	root.RunE = func(c *cobra.Command, given []string) error { return c.Help() }

@@ -1,5 +1,8 @@
--- 10 percent of users get model_v2, but calls of a sequence are placed by the sequence: a model that keeps state between
--- calls sees a sequence whole, also when the calls of one sequence name different users, or none.
-local key = call.sequence or call.user
+-- 10 percent of users get model_v2, and sequences stay whole: the calls of a sequence go by its id, whoever they are for.
+-- A model that keeps state between calls then sees all calls of a sequence, also when they name other users, or none.
+local sequence = call.sequence
 
-return split(key, { model_v1 = 90, model_v2 = 10 })
+if sequence then
+    return split(sequence.id, { model_v1 = 90, model_v2 = 10 }, "sequences-2026-11"), "by sequence"
+end
+return split(call.user, { model_v1 = 90, model_v2 = 10 }, "users-2026-11"), "by user"
