@@ -160,6 +160,7 @@ func (r *run) caught(err error) lua.LValue {
 		r.line = lineOf(string(text), r.script.Name)
 	}
 	r.goesOn()
+	r.spend(slice / 2) // the interpreter wrote down the whole stack
 	return ae.Object
 }
 

@@ -142,7 +142,7 @@ func (r *run) paramsTable() lua.LValue {
 	t := newTable()
 	if r.in.Params != nil {
 		params := r.in.Params()
-		for _, name := range slices.Sorted(maps.Keys(params)) {
+		for _, name := range sorted(params) {
 			r.put(t, name, r.param(params[name]))
 		}
 	}
@@ -169,14 +169,22 @@ func (r *run) param(v any) lua.LValue {
 	return lua.LNil
 }
 
-// put adds an entry of the call's to a table, up to the bounds: a call with more is no mistake of the script.
+// maxListed is how many headers, parameters or keys of metadata a table of all of them has. A call with more is no mistake
+// of the script's.
+const maxListed = 1000
+
+// sorted lists the keys of what a call has, in order.
+func sorted[V any](m map[string]V) []string {
+	names := slices.Sorted(maps.Keys(m))
+	return names[:min(len(names), maxListed)]
+}
+
+// put adds an entry of the call's to a table.
 func (r *run) put(t *lua.LTable, name string, v lua.LValue) {
-	if v == lua.LNil || len(name) > maxString || r.entries >= maxEntries/2 {
-		return
-	}
-	r.entries++
-	if t.RawSetString(name, v); r.entries%64 == 0 {
-		r.spend(64)
+	if v != lua.LNil && len(name) <= maxString {
+		r.entry(1)
+		r.spend(4)
+		t.RawSetString(name, v)
 	}
 }
 
@@ -206,7 +214,7 @@ func (r *run) callTable(*lua.LState) *lua.LTable {
 
 func (r *run) headersTable(*lua.LState) *lua.LTable {
 	t := newTable()
-	for _, name := range slices.Sorted(maps.Keys(r.in.Headers)) {
+	for _, name := range sorted(r.in.Headers) {
 		r.put(t, name, r.header("", name))
 	}
 	return t
@@ -214,7 +222,7 @@ func (r *run) headersTable(*lua.LState) *lua.LTable {
 
 func (r *run) metadataTable(*lua.LState) *lua.LTable {
 	t := newTable()
-	for _, name := range slices.Sorted(maps.Keys(r.in.Metadata)) {
+	for _, name := range sorted(r.in.Metadata) {
 		r.put(t, name, r.fact("", r.in.Metadata[name], true))
 	}
 	return t

@@ -7,9 +7,7 @@ import (
 	"encoding/base64"
 	"encoding/hex"
 	"hash/crc32"
-	"maps"
 	"net/url"
-	"slices"
 	"strings"
 	"time"
 
@@ -88,7 +86,7 @@ func (r *run) varTable(L *lua.LState) *lua.LTable {
 	t := newTable()
 	args := r.argsTable(L)
 	args.ForEach(func(k, v lua.LValue) { r.put(t, "arg_"+show(k), v) })
-	for _, name := range slices.Sorted(maps.Keys(r.in.Headers)) {
+	for _, name := range sorted(r.in.Headers) {
 		r.put(t, "http_"+strings.ReplaceAll(name, "-", "_"), r.header("", name))
 	}
 	return t
@@ -96,7 +94,7 @@ func (r *run) varTable(L *lua.LState) *lua.LTable {
 
 func (r *run) argsTable(*lua.LState) *lua.LTable {
 	t := newTable()
-	for _, name := range slices.Sorted(maps.Keys(r.in.Metadata)) {
+	for _, name := range sorted(r.in.Metadata) {
 		r.put(t, name, r.arg(name))
 	}
 	for _, name := range []string{"user_id", "model", "version"} {
@@ -115,16 +113,16 @@ func ngxGetArgs(L *lua.LState) int {
 func ngxGetHeaders(L *lua.LState) int {
 	r := runOf(L)
 	t := newTable()
-	for _, name := range slices.Sorted(maps.Keys(r.in.Headers)) {
+	for _, name := range sorted(r.in.Headers) {
 		values := r.in.Headers[name]
 		if len(values) < 2 {
 			r.put(t, name, r.header("", name))
 			continue
 		}
 		list := newTable()
-		for _, v := range values {
-			if v := r.fact("", v, true); v != lua.LNil && r.entries < maxEntries/2 {
-				r.entries++
+		for _, v := range values[:min(len(values), maxListed)] {
+			if v := r.fact("", v, true); v != lua.LNil {
+				r.entry(1)
 				list.Append(v)
 			}
 		}

@@ -237,7 +237,7 @@ func init() {
 func newState() *state {
 	st := &state{L: lua.NewState(lua.Options{
 		SkipOpenLibs: true, CallStackSize: maxCalls,
-		RegistrySize: 256, RegistryGrowStep: 256, RegistryMaxSize: maxRegs,
+		RegistrySize: 256, RegistryGrowStep: 2048, RegistryMaxSize: maxRegs,
 	})}
 	st.L.G.Global, st.L.G.Registry, st.L.Env = library, emptyTable, library
 	st.L.SetMetatable(lua.LString(""), stringMeta)

@@ -1,0 +1,3 @@
+-- ends: memory
+local s = "x"
+while true do s = s .. s end

@@ -1,0 +1,2 @@
+-- ends: error
+error(("x"):rep(60000))

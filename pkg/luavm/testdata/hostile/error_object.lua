@@ -1,0 +1,2 @@
+-- ends: error
+error(setmetatable({}, {__tostring = function() while true do end end}))

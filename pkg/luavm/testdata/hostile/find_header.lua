@@ -1,0 +1,3 @@
+-- ends: timeout
+local h = ("x"):rep(256)
+while true do h:find(".-.-.-.-.-y") end

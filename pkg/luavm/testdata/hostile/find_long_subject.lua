@@ -1,0 +1,2 @@
+-- ends: error
+return ("a"):rep(60000):find("a-b")

@@ -1,0 +1,3 @@
+-- ends: memory
+local s = ("x"):rep(60000)
+return string.format("%s%s%s%s%s%s", s, s, s, s, s, s)

@@ -1,0 +1,2 @@
+-- ends: memory
+return string.format("%q", ("\n"):rep(60000))

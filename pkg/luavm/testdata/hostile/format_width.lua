@@ -1,0 +1,2 @@
+-- ends: error
+return string.format("%99999d", 1)

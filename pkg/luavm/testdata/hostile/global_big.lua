@@ -1,0 +1,3 @@
+-- ends: memory
+g = "x"
+while true do g = g .. g end

@@ -1,0 +1,2 @@
+-- ends: memory
+return (("x"):rep(4000):gsub("(x+)", ("%1"):rep(60)))

@@ -1,0 +1,2 @@
+-- ends: memory
+return (("x"):rep(4000):gsub("x", ("y"):rep(1000)))

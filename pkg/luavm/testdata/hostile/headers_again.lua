@@ -1,0 +1,2 @@
+-- ends: memory
+while true do ngx.req.get_headers() end

@@ -1,0 +1,2 @@
+-- ends: error
+string.rep = nil

@@ -1,0 +1,2 @@
+-- ends: error
+getmetatable("").__index = {}

@@ -1,0 +1,2 @@
+-- ends: timeout
+::again:: goto again

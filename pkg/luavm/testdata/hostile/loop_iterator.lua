@@ -1,0 +1,2 @@
+-- ends: timeout
+for x in function() return 1 end do end

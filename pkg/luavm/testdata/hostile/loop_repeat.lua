@@ -1,0 +1,2 @@
+-- ends: timeout
+local i = 0 repeat i = i + 1 until i < 0

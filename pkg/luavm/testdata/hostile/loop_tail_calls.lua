@@ -1,0 +1,3 @@
+-- ends: timeout
+local function f() return f() end
+return f()

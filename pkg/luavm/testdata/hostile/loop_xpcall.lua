@@ -1,0 +1,3 @@
+-- ends: timeout
+local function again() while true do end end
+while true do xpcall(again, again) end

@@ -1,0 +1,2 @@
+-- ends: ok
+return "r" .. (math.random(1, 2^52) > 0 and "" or "x")

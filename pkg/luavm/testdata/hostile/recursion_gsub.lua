@@ -1,0 +1,3 @@
+-- ends: error
+local function f(x) return (("x"):gsub("x", f)) end
+return f("x")

@@ -1,0 +1,4 @@
+-- ends: error
+local t = {}
+setmetatable(t, {__newindex = t})
+t.x = 1

@@ -1,0 +1,2 @@
+-- ends: no_opinion
+local s = (""):rep(1e15)

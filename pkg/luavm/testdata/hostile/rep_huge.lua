@@ -1,0 +1,2 @@
+-- ends: memory
+return ("x"):rep(1e9)

@@ -1,0 +1,2 @@
+-- ends: memory
+return ("xxxxxxxx"):rep(2^60)

@@ -1,0 +1,2 @@
+-- ends: error
+return select(-1e9, 1, 2)

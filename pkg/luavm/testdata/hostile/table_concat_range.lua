@@ -1,0 +1,2 @@
+-- ends: memory
+return table.concat({}, "x", 1, 1e12)

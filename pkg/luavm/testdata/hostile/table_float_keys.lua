@@ -1,0 +1,3 @@
+-- ends: memory
+local t = {}
+for i = 1, 1e9 do t[i / 7 / 1e9] = i end

@@ -1,0 +1,3 @@
+-- ends: memory
+local t = {}
+while true do t[function() end] = 1 end

@@ -1,0 +1,3 @@
+-- ends: memory
+local t = {}
+t[60000000] = 1

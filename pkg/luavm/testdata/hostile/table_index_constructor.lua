@@ -1,0 +1,3 @@
+-- ends: memory
+local k = 60000000
+return {[k] = 1}

@@ -1,0 +1,4 @@
+-- ends: memory
+local store = {}
+local t = setmetatable({}, {__newindex = store})
+t[1e7] = 1

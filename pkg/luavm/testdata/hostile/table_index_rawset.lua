@@ -1,0 +1,2 @@
+-- ends: memory
+rawset({}, 1e8, 1)

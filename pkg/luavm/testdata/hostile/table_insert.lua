@@ -1,0 +1,3 @@
+-- ends: memory
+local t = {}
+while true do table.insert(t, 1) end

@@ -1,0 +1,3 @@
+-- ends: either
+local t = {}
+while true do table.insert(t, 1, 1) end

@@ -1,0 +1,3 @@
+-- ends: memory
+local last
+while true do last = {last} end

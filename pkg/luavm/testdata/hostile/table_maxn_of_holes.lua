@@ -1,0 +1,5 @@
+-- ends: timeout
+local t = {}
+t[10000] = 1
+t[10000] = nil
+while true do table.maxn(t) end

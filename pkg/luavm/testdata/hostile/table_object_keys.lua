@@ -1,0 +1,3 @@
+-- ends: memory
+local t = {}
+while true do t[{}] = 1 end

@@ -1,0 +1,2 @@
+-- ends: error
+return unpack({}, 1, 1e8)

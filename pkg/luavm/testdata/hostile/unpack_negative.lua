@@ -1,0 +1,2 @@
+-- ends: error
+return unpack({}, -1e15, 1e15)
