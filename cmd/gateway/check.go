@@ -13,6 +13,7 @@ import (
 
 	"github.com/model-gateway/model-gateway/pkg/config"
 	"github.com/model-gateway/model-gateway/pkg/inference"
+	"github.com/model-gateway/model-gateway/pkg/luavm"
 )
 
 // checkCommand is `gateway check`: whether a file can be served, and everything that is wrong with it.
@@ -21,7 +22,8 @@ func checkCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "check FILE",
 		Short: "Say whether a configuration can be served, and everything that is wrong with it",
-		Long: `Check reads a configuration as "serve" would, the environment's settings included, and connects to nothing.
+		Long: `Check reads a configuration as "serve" would, the environment's settings included, and connects to nothing. Scripts are
+compiled and held against the targets that models declare; "serve" starts without those that do not hold.
 FILE may be - for the standard input. Exit status: 0 it can be served, 1 it has mistakes, 2 check was not called rightly.`,
 		Example: `  gateway check gateway.yaml
   gateway check gateway.yaml --json | jq -r '.mistakes[].message'
@@ -67,6 +69,14 @@ func check(in io.Reader, out io.Writer, path string, asJSON bool) error {
 	if err != nil && !errors.As(err, &mistakes) {
 		return exitError{exitFailed, err}
 	}
+	if cfg != nil {
+		var notes []string
+		if mistakes, notes = cfg.CheckScripts(compileScript); len(mistakes) > 0 {
+			cfg = nil
+		} else {
+			cfg.Notes = append(cfg.Notes, notes...)
+		}
+	}
 	switch {
 	case asJSON:
 		result := checkResult{File: path, OK: cfg != nil, Mistakes: mistakes, Notes: []string{}}
@@ -90,6 +100,22 @@ func check(in io.Reader, out io.Writer, path string, asJSON bool) error {
 		return exitError{exitFailed, err}
 	}
 	return err
+}
+
+// compileScript makes sense of a script for a check.
+func compileScript(name string, source []byte) (targets []string, mistakes []config.Mistake) {
+	script, err := luavm.Compile(name, source, luavm.Limits{})
+	var problems luavm.Problems
+	switch {
+	case err == nil:
+		return script.Targets(), nil
+	case !errors.As(err, &problems):
+		return nil, []config.Mistake{{Msg: err.Error()}}
+	}
+	for _, p := range problems {
+		mistakes = append(mistakes, config.Mistake{Line: p.Line, Col: p.Column, Msg: p.Message})
+	}
+	return nil, mistakes
 }
 
 // loadFor loads a file, or what stands on in when path is "-".
@@ -147,11 +173,28 @@ func summary(path string, cfg *config.Config) string {
 	case cfg.Passthrough:
 		b.WriteString(" Every model of it passes through under its own name.")
 	}
-	b.WriteString(protection(cfg) + "\n")
+	b.WriteString(rules(cfg) + protection(cfg) + "\n")
 	for _, n := range cfg.Notes {
 		fmt.Fprintf(&b, "Note: %s.\n", n)
 	}
 	return b.String()
+}
+
+// rules says what splits and copies calls; nothing where nothing does.
+func rules(cfg *config.Config) string {
+	var words []string
+	for _, m := range cfg.Models {
+		if len(m.Split) > 0 {
+			words = append(words, fmt.Sprintf("%s by %s", m.Name, list(m.Split, func(r config.SplitRule) string { return r.Name })))
+		}
+		if m.Mirror != nil {
+			words = append(words, fmt.Sprintf("%s copied to %s", m.Name, m.Mirror.To))
+		}
+	}
+	if len(words) == 0 {
+		return ""
+	}
+	return fmt.Sprintf(" Calls are split: %s.", list(words, func(s string) string { return s }))
 }
 
 // protection says who may call, and what limits there are; nothing where everybody may, without end.
