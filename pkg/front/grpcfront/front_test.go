@@ -346,6 +346,50 @@ func TestAnErrorOfOneMessageOfPredictStreamIsItsAnswer(t *testing.T) {
 	}
 }
 
+func TestAStreamSaysWhoAnsweredFirstAndInTheEndWhoAnswered(t *testing.T) {
+	targets := map[string]*inference.Target{
+		"a": {Name: "model_v1", Version: "1", Upstream: "triton"}, "b": {Name: "model_v2", Version: "2", Upstream: "other"},
+	}
+	conn := start(t, &fake{do: func(_ context.Context, c *inference.Call) error {
+		if c.Target = targets[c.Head.Model]; c.Target == nil {
+			return fault.New(fault.ModelNotFound, "no such model")
+		}
+		b, _ := proto.Marshal(&inferencepb.PredictionResponse{Status: "OK"})
+		return c.Send(inference.NewFrame(b))
+	}})
+	for first, header := range map[string]string{"b": "model_v2", "nobody": ""} {
+		s, err := inferencepb.NewInferenceServiceClient(conn).PredictStream(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range []string{first, "a", "b", "a"} {
+			if err := s.Send(&inferencepb.PredictionRequest{ModelName: m}); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := s.Recv(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		_ = s.CloseSend()
+		if _, err := s.Recv(); !errors.Is(err, io.EOF) {
+			t.Fatal(err)
+		}
+		md, err := s.Header()
+		if err != nil || strings.Join(md.Get("x-gateway-target"), " ") != header || len(md.Get("x-request-id")) != 1 {
+			t.Errorf("after %s: headers %v, %v", first, md, err)
+		}
+		want := []string{"model_v2 model_v1", "2 1", "other triton"}
+		if first == "nobody" {
+			want = []string{"model_v1 model_v2", "1 2", "triton other"}
+		}
+		for i, name := range []string{"x-gateway-target", "x-gateway-model-version", "x-gateway-upstream"} {
+			if got := strings.Join(s.Trailer().Get(name), " "); got != want[i] {
+				t.Errorf("after %s: trailer %s is %q, want %q", first, name, got, want[i])
+			}
+		}
+	}
+}
+
 func TestAClientThatGoesAwayEndsItsCalls(t *testing.T) { // O-07
 	const n = 50
 	var began, ended sync.WaitGroup

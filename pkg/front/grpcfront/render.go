@@ -70,6 +70,17 @@ func sendHeader(ctx context.Context, c *inference.Call) {
 	}
 }
 
+// targetsMD names targets, the first value of each name for the first target and so on.
+func targetsMD(targets []*inference.Target) metadata.MD {
+	md := make(metadata.MD, 3)
+	for _, t := range targets {
+		md["x-gateway-target"] = append(md["x-gateway-target"], t.Name)
+		md["x-gateway-model-version"] = append(md["x-gateway-model-version"], t.Version)
+		md["x-gateway-upstream"] = append(md["x-gateway-upstream"], t.Upstream)
+	}
+	return md
+}
+
 // hopByHop names what gRPC itself sets on each hop.
 func hopByHop(name string) bool {
 	return name == "content-type" || name == "user-agent" || name == "date" || name == "server" || strings.HasPrefix(name, ":") || strings.HasPrefix(name, "grpc-")

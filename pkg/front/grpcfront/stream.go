@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"slices"
 	"sync"
 	"time"
 
@@ -56,7 +57,12 @@ type talk struct {
 	under   sync.WaitGroup
 
 	writing sync.Mutex // one answer at a time
+	begun   bool       // an answer has been sent
+	targets []*inference.Target
 }
+
+// maxTargets is how many targets of a stream its trailer names.
+const maxTargets = 16
 
 // run reads messages until the client has no more, then waits for the last answer. An error ends the stream.
 func (t *talk) run(ctx context.Context) (err error) {
@@ -66,6 +72,9 @@ func (t *talk) run(ctx context.Context) (err error) {
 		}
 		t.under.Wait()
 		t.shared.Close()
+		if len(t.targets) > 0 {
+			t.stream.SetTrailer(targetsMD(t.targets))
+		}
 	}()
 	var sending, answering inference.Turn
 	for {
@@ -113,7 +122,7 @@ func (t *talk) answer(ctx context.Context, c *inference.Call, answering inferenc
 				return err
 			}
 		}
-		return t.send(answer)
+		return t.send(c, answer)
 	}
 	c.Sink = send
 	head, err := t.peek(c.Request)
@@ -128,9 +137,18 @@ func (t *talk) answer(ctx context.Context, c *inference.Call, answering inferenc
 	}
 }
 
-func (t *talk) send(answer inference.Frame) error {
+// send hands an answer of c to the client. The first one takes along, as headers, where it is from; the trailer names
+// all targets that the stream's messages went to.
+func (t *talk) send(c *inference.Call, answer inference.Frame) error {
 	t.writing.Lock()
 	defer t.writing.Unlock()
+	if c.Target != nil && len(t.targets) < maxTargets && !slices.Contains(t.targets, c.Target) {
+		t.targets = append(t.targets, c.Target)
+		if !t.begun {
+			_ = t.stream.SetHeader(targetsMD(t.targets)) // fails only when the client is gone
+		}
+	}
+	t.begun = true
 	if err := t.stream.SendMsg(wire.Give{Frame: &answer}); err != nil {
 		return fault.Wrap(fault.Cancelled, err, "the caller went away before it had taken its answers")
 	}
