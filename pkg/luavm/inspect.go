@@ -9,6 +9,7 @@ import (
 
 	lua "github.com/yuin/gopher-lua"
 	"github.com/yuin/gopher-lua/ast"
+	"github.com/yuin/gopher-lua/parse"
 )
 
 // findings is what can be told of a script without running it.
@@ -294,9 +295,9 @@ func (in *inspector) attribute(e *ast.AttrGetExpr) {
 	in.paths[e] = path
 	key := e.Key.(*ast.StringExpr)
 	if remedy, ok := removed[path]; ok {
-		in.errors = append(in.errors, in.u.at(key.Line(), key.Value, 0, "%s is not available: %s", path, remedy))
+		in.errors = append(in.errors, in.u.at(key.Line(), key.Value, parse.TIdent, "%s is not available: %s", path, remedy))
 	} else if unknownField(path) {
-		in.warnings = append(in.warnings, in.u.at(key.Line(), key.Value, 0, "%s is not available: it is nil%s", path, suggest(path)))
+		in.warnings = append(in.warnings, in.u.at(key.Line(), key.Value, parse.TIdent, "%s is not available: it is nil%s", path, suggest(path)))
 	}
 }
 
@@ -352,13 +353,13 @@ func (in *inspector) globals() {
 		switch remedy, gone := removed[name]; {
 		case in.written[name] > 0 || library.RawGetString(name).String() != "nil" || name == "_G":
 		case gone:
-			in.errors = append(in.errors, in.u.at(line, name, 0, "%s is not available: %s", name, remedy))
+			in.errors = append(in.errors, in.u.at(line, name, parse.TIdent, "%s is not available: %s", name, remedy))
 		default:
-			in.warnings = append(in.warnings, in.u.at(line, name, 0, "%s is never set: it is nil%s", name, suggest(name)))
+			in.warnings = append(in.warnings, in.u.at(line, name, parse.TIdent, "%s is never set: it is nil%s", name, suggest(name)))
 		}
 	}
 	for name, line := range in.written {
-		in.warnings = append(in.warnings, in.u.at(line, name, 0, "%s is a global variable: write local %s (it does not outlive the call, and it is slower)", name, name))
+		in.warnings = append(in.warnings, in.u.at(line, name, parse.TIdent, "%s is a global variable: write local %s (it does not outlive the call, and it is slower)", name, name))
 	}
 	slices.SortFunc(in.warnings, func(a, b Problem) int { return cmp.Compare(a.Message, b.Message) })
 }

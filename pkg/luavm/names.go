@@ -5,6 +5,7 @@ import (
 
 	lua "github.com/yuin/gopher-lua"
 	"github.com/yuin/gopher-lua/ast"
+	"github.com/yuin/gopher-lua/parse"
 
 	"github.com/model-gateway/model-gateway/pkg/luavm/pattern"
 )
@@ -147,7 +148,7 @@ func (in *inspector) patterns(e *ast.FuncCallExpr) {
 	}
 	if lit, ok := args[0].(*ast.StringExpr); ok {
 		if _, err := pattern.Compile(lit.Value); err != nil {
-			in.errors = append(in.errors, in.u.at(lit.Line(), lit.Value, 0, "%s", err.Error()))
+			in.errors = append(in.errors, in.u.at(lit.Line(), lit.Value, parse.TString, "%s", err.Error()))
 		}
 	}
 }
@@ -178,7 +179,7 @@ func (in *inspector) regex(name string, args []ast.Expr) {
 	}
 	if ok {
 		if _, err := pattern.CompileRegex(lit.Value, options); err != nil {
-			in.errors = append(in.errors, in.u.at(lit.Line(), lit.Value, 0, "%s", err.Error()))
+			in.errors = append(in.errors, in.u.at(lit.Line(), lit.Value, parse.TString, "%s", err.Error()))
 		}
 	}
 }

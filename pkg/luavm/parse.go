@@ -26,16 +26,14 @@ type unit struct {
 	longest int // bytes of the longest literal string
 }
 
-// at makes a problem of a place where the source says word on line: the AST knows lines only, the tokens columns too.
-// nth tells which of several on one line, from 0.
-func (u *unit) at(line int, word string, nth int, format string, args ...any) Problem {
+// at makes a problem of a place where the source says word on line, as a name or else as a literal string: the tree knows
+// lines only, the tokens columns too.
+func (u *unit) at(line int, word string, token int, format string, args ...any) Problem {
 	p := Problem{Name: u.name, Line: line, Message: fmt.Sprintf(format, args...)}
 	for _, t := range u.tokens {
-		if t.Pos.Line == line && t.Str == word {
-			if p.Column = t.Pos.Column; nth == 0 {
-				break
-			}
-			nth--
+		if t.Pos.Line == line && t.Type == token && t.Str == word {
+			p.Column = t.Pos.Column
+			break
 		}
 	}
 	return p
