@@ -125,6 +125,37 @@ func TestManyMatchesTakeLinearTime(t *testing.T) {
 	}
 }
 
+// TestTooMuchWorkIsRefused: what is linear can still be more than a run has time for.
+func TestTooMuchWorkIsRefused(t *testing.T) {
+	p, s := compile(t, strings.Repeat("a?", 511)), strings.Repeat("b", pattern.MaxSubject)
+	if _, ok, err := p.Find(s, 0); !ok || err != nil {
+		t.Errorf("one match: %v, %v", ok, err)
+	}
+	if _, _, err := p.GsubString(s, "", -1, pattern.MaxResult); !errors.Is(err, pattern.ErrWork) {
+		t.Errorf("4097 matches of 1000 steps: %v", err)
+	}
+	it, err := p.Gmatch(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for {
+		_, ok, err := it.Next()
+		if errors.Is(err, pattern.ErrWork) {
+			break
+		}
+		if !ok || err != nil {
+			t.Fatalf("gmatch ended: %v, %v", ok, err)
+		}
+	}
+	if _, ok, err := it.Next(); ok || err != nil {
+		t.Errorf("after the end: %v, %v", ok, err)
+	}
+	r := compileRegex(t, "(?:a?){400}a?b", "")
+	if _, _, err := r.Find(strings.Repeat("a", pattern.MaxSubject), 0); !errors.Is(err, pattern.ErrWork) {
+		t.Errorf("regular expression: %v", err)
+	}
+}
+
 func TestHostileRegexesTakeLinearTime(t *testing.T) {
 	for _, h := range hostileRegexes {
 		r, err := pattern.CompileRegex(h.regex, h.options)

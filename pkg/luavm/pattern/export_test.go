@@ -23,22 +23,23 @@ func (p *Pattern) Steps(subject string, all bool) int {
 	return plenty - sc.m.steps
 }
 
-// Matches gives all matches found by trying alone, or by the table alone.
-func (p *Pattern) Matches(subject string, init int, byTable bool) []Match {
+// Matches gives all matches found by trying alone, or by the table alone. ok is false if trying takes too long.
+func (p *Pattern) Matches(subject string, init int, byTable bool) (all []Match, ok bool) {
 	sc := must(p.prog.start(subject, init))
 	defer sc.end()
-	sc.m.steps = plenty
+	sc.m.steps = 1 << 18
 	if byTable {
 		sc.m.steps = 0
 	}
-	var all []Match
 	for {
-		m, ok, err := sc.next(nil)
-		if err != nil {
+		m, found, err := sc.next(nil)
+		switch {
+		case err != nil:
 			panic(err)
-		}
-		if !ok {
-			return all
+		case !byTable && sc.t != nil:
+			return nil, false
+		case !found:
+			return all, true
 		}
 		all = append(all, m)
 	}

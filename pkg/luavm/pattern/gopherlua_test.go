@@ -18,7 +18,7 @@ func TestMatchesAsGopherLua(t *testing.T) {
 	compared := 0
 	for range 40_000 {
 		lua, s := randomPattern(r, 6), randomSubject(r, 18)
-		if strings.Contains(lua, "%f") || strings.Contains(lua, "[") || strings.ContainsAny(lua, "\x80\xff") {
+		if strings.Contains(lua, "%f") || strings.Contains(lua, "[") {
 			continue
 		}
 		p, err := pattern.Compile(lua)
@@ -43,8 +43,12 @@ func TestMatchesAsGopherLua(t *testing.T) {
 			}
 			want = append(want, w)
 		}
+		got, ok := p.Matches(s, init, r.IntN(2) == 0)
+		if !ok {
+			t.Fatalf("%q in %q takes too long", lua, s)
+		}
 		compared++
-		if d := cmp.Diff(want, p.Matches(s, init, r.IntN(2) == 0)); d != "" {
+		if d := cmp.Diff(want, got); d != "" {
 			t.Errorf("%q in %q from %d: gopher-lua's (-), ours (+):\n%s", lua, s, init, d)
 		}
 	}

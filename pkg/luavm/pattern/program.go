@@ -144,6 +144,7 @@ func (p *program) chooseRows() {
 			continue
 		case opSplit:
 			ways[in.arg]++
+		default:
 		}
 		ways[in.out]++
 	}

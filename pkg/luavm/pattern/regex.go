@@ -80,6 +80,7 @@ func explained(pattern string, err error) error {
 		e.Remedy = `write \( or \) for the character`
 	case syntax.ErrMissingBracket:
 		e.Remedy = `write \[ for the character`
+	default: // the problem says it all
 	}
 	return e
 }
@@ -208,8 +209,9 @@ func (t *translator) instruction(in *syntax.Inst, at func(uint32) uint16, sets m
 		return inst{op: opMatch}
 	case syntax.InstRune, syntax.InstRune1, syntax.InstRuneAny, syntax.InstRuneAnyNotNL:
 		return t.byteOrRune(in, out, sets)
+	default: // a failure, or idle: nothing leads there then
+		return inst{op: opFail}
 	}
-	return inst{op: opFail} // also what is idle: nothing leads there
 }
 
 // byteOrRune translates what takes one byte or character.
