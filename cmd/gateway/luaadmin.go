@@ -145,7 +145,11 @@ Exit status: 0 it runs, 1 it is refused, and why is printed, or the gateway coul
 		Example: "  gateway lua rollback fraud\n  gateway lua rollback fraud --to 3f9c2a\n  gateway lua rollback fraud --to file",
 		Args:    arguments("the name of a script"),
 	}, func(ctx context.Context, port *adminPort, out io.Writer, args []string, asJSON bool) error {
-		return port.change(ctx, out, asJSON, http.MethodPost, url.Values{"to": {to}}, nil, "scripts", args[0], "rollback")
+		body, err := json.Marshal(map[string]string{"to": to})
+		if err != nil {
+			return err
+		}
+		return port.change(ctx, out, asJSON, http.MethodPost, nil, body, "scripts", args[0], "rollback")
 	})
 	cmd.Flags().StringVar(&to, "to", "1", `version: the beginning of its hash, how many versions back, or "file"`)
 	return cmd
@@ -199,21 +203,24 @@ func (p *adminPort) change(ctx context.Context, out io.Writer, asJSON bool, meth
 		return err
 	}
 	var a scripts.Answer
-	if json.Unmarshal(text, &a) != nil || a.Script == "" || (code != http.StatusOK && len(a.Problems) == 0) {
-		if code == http.StatusOK {
-			return exitError{exitFailed, fmt.Errorf("what answers at %s is no gateway's admin port", p.base)}
-		}
+	ours := json.Unmarshal(text, &a) == nil && a.Script != ""
+	switch {
+	case !ours && code == http.StatusOK:
+		return exitError{exitFailed, fmt.Errorf("what answers at %s is no gateway's admin port", p.base)}
+	case !ours:
 		return p.refusal(code, text, p.absent(text))
-	}
-	if asJSON {
+	case asJSON:
 		err = printJSON(out, a)
-	} else {
+	default:
 		_, err = io.WriteString(out, answerText(&a))
 	}
-	if err == nil && code != http.StatusOK {
-		return exitError{exitFailed, errors.New(a.Script + " is refused; what ran before goes on")}
+	if err != nil || code == http.StatusOK {
+		return err
 	}
-	return err
+	if len(a.Problems) == 0 && a.Error != "" {
+		return exitError{exitFailed, errors.New(a.Error)}
+	}
+	return exitError{exitFailed, errors.New(a.Script + " is refused; what ran before goes on")}
 }
 
 func listText(infos []scripts.Info) string {
@@ -297,16 +304,13 @@ func answerText(a *scripts.Answer) string {
 		fmt.Fprintf(&b, "%s\n", p)
 	}
 	switch {
-	case len(a.Problems) > 0 && a.Note == "":
-	case len(a.Problems) > 0:
-		fmt.Fprintf(&b, "%s: %s.\n", a.Script, a.Note)
-		return b.String()
+	case len(a.Problems) > 0 || a.Error != "":
 	case a.DryRun:
 		fmt.Fprintf(&b, "%s: version %s would run in place of %s.\n", a.Script, short(a.Hash), short(a.Before))
 	default:
 		fmt.Fprintf(&b, "%s: version %s runs now, on %s; before it was %s.\n", a.Script, short(a.Hash), a.Scope, short(a.Before))
 	}
-	if len(a.Problems) == 0 && a.Note != "" {
+	if a.Note != "" {
 		fmt.Fprintf(&b, "Note: %s.\n", a.Note)
 	}
 	if a.Cases > 0 {
