@@ -195,12 +195,14 @@ func (s *Store) follow(known, rev string, ids map[string]string, theirs map[stri
 		if o == nil || ids[u.name] != "" {
 			if o != nil && ids[u.name] == o.ID {
 				o.pending = false
+				u.show(s)
 			}
 			continue
 		}
 		switch {
 		case lost: // what Redis has lost we still have
 			o.pending = true
+			u.show(s)
 		case !o.pending: // it was taken back
 			s.take(u, nil)
 		}
@@ -269,6 +271,7 @@ func (s *Store) publish(ctx context.Context, edits int, ids map[string]string) e
 				failed = errors.Join(failed, err)
 			} else {
 				s.keep(u)
+				u.show(s)
 				s.log.Info("a change of a script is shared with the other replicas now", "script", u.name, "hash", o.Hash, "who", o.Who)
 			}
 		}

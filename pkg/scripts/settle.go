@@ -32,6 +32,7 @@ func (u *unit) want() (w wanted, ok bool) {
 // settle makes what ought to run run, if it holds; else the last good version stays, and problems say why. Nothing is
 // done where nothing has changed. The caller holds change.
 func (s *Store) settle(u *unit) {
+	defer u.show(s)
 	w, ok := u.want()
 	use := s.use(u.name)
 	if !ok {
@@ -61,7 +62,6 @@ func (s *Store) settle(u *unit) {
 		s.swap(u, w, c.script)
 		s.log.Info("a script is in force", "script", u.name, "source", string(w.from), "hash", w.hash, "who", w.who, "replayed", replayed(c.replay))
 	}
-	u.show(s)
 	s.keep(u)
 	if w.from == FromFile && before != w.hash {
 		s.changed(u, before, w, c.problems)
@@ -109,7 +109,6 @@ func (s *Store) settleGone(u *unit, use Use) {
 		problem = unreadable(u.name+suffix, u.file.err)
 	}
 	s.refuse(u, w, luavm.Problems{problem})
-	u.show(s)
 }
 
 // refuse keeps the last good version, and says why.
