@@ -6,107 +6,266 @@ import (
 	"sync"
 	"time"
 
-	goredis "github.com/redis/go-redis/v9"
+	"github.com/model-gateway/model-gateway/pkg/stage/limit"
 )
 
-// batcher lets commands that are asked for at once go together: writing and reading cost more than all the rest, and
-// many commands can share one write and one read. While fewer than lanes are under way, a command goes alone and at
-// once. The others wait for a lane; whoever has waited longest then sends them all. There is no goroutine.
+// batcher lets questions that are asked at once go together, as one call of the script: a write, a read and what Redis
+// does to run a script cost more than all the rest. While fewer than lanes are under way, a question goes alone and at
+// once. The others wait; then one of those that wait takes all of them along. There is no goroutine.
 type batcher struct {
-	rdb    goredis.UniversalClient
-	budget time.Duration
+	breaker *breaker
+	budget  time.Duration // of a question, from when it is asked
 
 	mu      sync.Mutex
-	busy    int // lanes
-	waiting []*passenger
+	waiting []*question // in the order of their deadlines
+	free    []*lane
+	driving []*lane
+	alarm   *time.Timer // for the first deadline among those who wait for somebody else; nil before the first
+	armed   bool
 }
 
 const (
 	lanes    = 2
-	maxBatch = 64 // commands
+	maxBatch = 128 // questions
 )
 
-// passenger is a command that waits for a lane.
-type passenger struct {
-	cmd  *goredis.Cmd
-	turn chan []*passenger // the batch, for who shall send it; closed for who has been sent
-	left bool              // nobody waits for it any more
+// lane is a batch under way, and what is used to make it.
+type lane struct {
+	questions []*question
+	riders    []*question // those who are told that they have been driven
+	sheets    []*sheet
+	used      int // of sheets
 }
 
-// process is what the client's Process is. When ctx ends first the command may still run, and is not to be touched.
-func (b *batcher) process(ctx context.Context, cmd *goredis.Cmd) error {
+// question is what one call wants of its buckets. It has copies: whoever asked may leave while it is under way.
+type question struct {
+	mode  byte // as draw.lua has it
+	draws []limit.Draw
+	due   time.Time
+	turn  chan *lane // the lane, for who shall drive it; nil for who has been decided
+	state state      // guarded by batcher.mu
+
+	// The answer: err, or what the buckets held. held and failed belong to who drives, until the question is answered.
+	held   []float64
+	failed error
+	err    error
+}
+
+type state uint8
+
+const (
+	waits   state = iota
+	drives        // or is about to
+	rides         // somebody else drives
+	decided       // answered, or too late; there is something in turn, or will be at once
+	gone          // nobody wants the answer
+)
+
+var questions = sync.Pool{New: func() any { return &question{turn: make(chan *lane, 1)} }}
+
+// newQuestion takes a question from the pool. Only who got an answer may put it back: else somebody may still have it.
+func newQuestion(mode byte, draws []limit.Draw, due time.Time) *question {
+	q := questions.Get().(*question)
+	q.mode, q.draws, q.held, q.due = mode, append(q.draws[:0], draws...), q.held[:0], due
+	q.failed, q.err = nil, nil
+	return q
+}
+
+func (q *question) release() {
+	clear(q.draws) // the keys
+	questions.Put(q)
+}
+
+// ask answers q within the budget. When ctx ends first its buckets may pay or not.
+func (b *batcher) ask(ctx context.Context, q *question) error {
 	b.mu.Lock()
-	if b.busy < lanes {
-		b.busy++
+	if len(b.driving) < lanes {
+		q.state = drives
+		l := b.lane()
+		l.questions = append(l.questions, q)
 		b.mu.Unlock()
-		defer b.handOver(nil)
-		return b.rdb.Process(ctx, cmd)
+		b.drive(ctx, l, q)
+		return q.err
 	}
-	p := &passenger{cmd: cmd, turn: make(chan []*passenger, 1)}
-	b.waiting = append(b.waiting, p)
+	q.state = waits
+	b.waiting = append(b.waiting, q)
+	b.watch(q)
 	b.mu.Unlock()
 
 	select {
-	case batch := <-p.turn:
-		if batch != nil {
-			b.send(ctx, batch)
+	case l := <-q.turn:
+		if l != nil {
+			b.board(l, q)
+			b.drive(context.Background(), l, q) //nolint:contextcheck // nobody's leaving ends what is done for many
 		}
-		return cmd.Err()
+		return q.err
 	case <-ctx.Done():
-		b.leave(p)
-		return ctx.Err()
+		return b.leave(ctx, q)
 	}
 }
 
-// leave is for who cannot wait longer. Whoever has just been told to send a batch lets another do it.
-func (b *batcher) leave(p *passenger) {
-	b.mu.Lock()
-	p.left = true
-	b.waiting = slices.DeleteFunc(b.waiting, func(w *passenger) bool { return w == p })
-	b.mu.Unlock()
-	select {
-	case batch := <-p.turn:
-		if batch != nil {
-			b.handOver(batch)
-		}
-	default:
+// lane is one that nobody drives, and from now on is driven. b is locked.
+func (b *batcher) lane() *lane {
+	l := &lane{}
+	if n := len(b.free); n > 0 {
+		l, b.free = b.free[n-1], b.free[:n-1]
 	}
+	b.driving = append(b.driving, l)
+	return l
 }
 
-// handOver gives the lane to one of batch, or if there is nobody to one of those that wait, or back.
-func (b *batcher) handOver(batch []*passenger) {
+// board takes those who wait along with q, who drives.
+func (b *batcher) board(l *lane, q *question) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	batch = slices.DeleteFunc(batch, func(p *passenger) bool { return p.left })
-	if len(batch) == 0 {
-		if len(b.waiting) == 0 {
-			b.busy--
-			return
-		}
-		n := min(len(b.waiting), maxBatch)
-		batch = slices.Clone(b.waiting[:n])
-		b.waiting = slices.Delete(b.waiting, 0, n)
+	n := min(len(b.waiting), maxBatch-1)
+	for _, w := range b.waiting[:n] {
+		w.state = rides
 	}
-	batch[0].turn <- batch
+	l.questions = append(append(l.questions, q), b.waiting[:n]...)
+	b.waiting = slices.Delete(b.waiting, 0, n)
 }
 
-// send sends a batch on the lane that came with it. Nobody's leaving ends it: it has a budget of its own.
-func (b *batcher) send(ctx context.Context, batch []*passenger) {
-	defer b.handOver(nil)
+// drive asks Redis for all on the lane and passes the lane on. ctx is that of who drives alone.
+func (b *batcher) drive(ctx context.Context, l *lane, q *question) {
+	err := b.breaker.try(ctx, q.draws[0].Key, time.Until(q.due), len(l.questions), func(ctx context.Context) error {
+		return b.send(ctx, l)
+	})
+	b.arrive(l, err)
+}
+
+// arrive gives all on the lane their answers, and the lane to one of those that wait. err is for who has no answer and
+// no error of his own.
+func (b *batcher) arrive(l *lane, err error) {
+	b.mu.Lock()
+	riders := l.riders[:0]
+	for _, q := range l.questions {
+		if len(q.held) != len(q.draws) && (q.failed == nil || len(l.questions) == 1) {
+			q.failed = err
+		}
+		switch q.state {
+		case drives:
+			q.err = q.failed
+		case rides:
+			q.state, q.err = decided, q.failed
+			riders = append(riders, q)
+		case waits, decided, gone:
+		}
+	}
+	clear(l.questions)
+	l.questions = l.questions[:0] // before anybody is told: a question that is done may soon be another
+	b.mu.Unlock()
+
+	for _, q := range riders {
+		q.turn <- nil
+	}
+	clear(riders)
+	l.riders = riders
+
+	b.mu.Lock()
+	next := b.next(l)
+	b.mu.Unlock()
+	if next != nil {
+		next.turn <- l
+	}
+}
+
+// next is who drives the lane from now on; nil if nobody waits. b is locked.
+func (b *batcher) next(l *lane) *question {
+	if len(b.waiting) == 0 {
+		b.driving = slices.DeleteFunc(b.driving, func(d *lane) bool { return d == l })
+		b.free = append(b.free, l)
+		return nil
+	}
+	last := len(b.waiting) - 1 // who has the most time left: the others' budgets end within its own
+	q := b.waiting[last]
+	b.waiting[last], b.waiting = nil, b.waiting[:last]
+	q.state = drives
+	return q
+}
+
+// leave is for who cannot wait longer. Whoever has just been told to drive lets another do it.
+func (b *batcher) leave(ctx context.Context, q *question) error {
+	b.mu.Lock()
+	was := q.state
+	if was == waits || was == rides {
+		q.state = gone
+	}
+	if was == waits {
+		b.waiting = slices.DeleteFunc(b.waiting, func(w *question) bool { return w == q })
+	}
+	b.mu.Unlock()
+	switch was {
+	case decided:
+		<-q.turn
+		return q.err
+	case drives:
+		b.arrive(<-q.turn, nil)
+	case waits, rides, gone:
+	}
+	return b.breaker.left(ctx, q)
+}
+
+// send asks Redis within the deadline of ctx, in as few calls of the script as there can be: nearly always one. It gives
+// the first error.
+func (b *batcher) send(ctx context.Context, l *lane) error {
+	c := b.breaker.client
+	l.used = 0
+	for _, q := range l.questions {
+		l.put(q, c)
+	}
+	sheets := l.sheets[:l.used]
 	defer func() {
-		for _, p := range batch[1:] {
-			close(p.turn)
+		for _, s := range sheets {
+			s.clear()
 		}
 	}()
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), b.budget)
-	defer cancel()
-	if len(batch) == 1 {
-		_ = b.rdb.Process(ctx, batch[0].cmd) // the command has the error
+	c.run(ctx, sheets)
+	var first error
+	for _, s := range sheets {
+		if err := s.answer(); err != nil && first == nil {
+			first = err
+		}
+	}
+	return first
+}
+
+// put finds or makes a sheet for q.
+func (l *lane) put(q *question, c *Client) {
+	for _, s := range l.sheets[:l.used] {
+		if s.add(q) {
+			return
+		}
+	}
+	if l.used == len(l.sheets) {
+		l.sheets = append(l.sheets, newSheet(c.prefix, c.options.Mode == Cluster))
+	}
+	l.used++
+	l.sheets[l.used-1].add(q)
+}
+
+// run runs the script for sheets; with its text for those that Redis says it does not know it for.
+func (c *Client) run(ctx context.Context, sheets []*sheet) {
+	c.process(ctx, sheets, "evalsha", drawing.hash)
+	var again []*sheet
+	for _, s := range sheets {
+		if unknownScript(s.cmd.Err()) {
+			again = append(again, s)
+		}
+	}
+	if len(again) > 0 {
+		c.process(ctx, again, "eval", drawing.text)
+	}
+}
+
+func (c *Client) process(ctx context.Context, sheets []*sheet, name, script string) {
+	if len(sheets) == 1 {
+		_ = c.rdb.Process(ctx, sheets[0].command(ctx, name, script)) // the command has the error
 		return
 	}
-	pipe := b.rdb.Pipeline()
-	for _, p := range batch {
-		_ = pipe.Process(ctx, p.cmd) // only queues
+	pipe := c.rdb.Pipeline()
+	for _, s := range sheets {
+		_ = pipe.Process(ctx, s.command(ctx, name, script)) // only queues
 	}
 	_, _ = pipe.Exec(ctx) // each command has its own error
 }

@@ -2,7 +2,10 @@ package redis
 
 import (
 	"context"
+	"fmt"
 	"math/rand/v2"
+	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -57,10 +60,121 @@ func TestCallersWhoLeaveABatchHoldUpNobody(t *testing.T) {
 	b := &c.breakers[0].batch
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.busy != 0 || len(b.waiting) != 0 {
-		t.Errorf("%d lanes are busy and %d wait for nothing", b.busy, len(b.waiting))
+	if len(b.driving) != 0 || len(b.waiting) != 0 {
+		t.Errorf("%d lanes are under way and %d wait for nothing", len(b.driving), len(b.waiting))
 	}
 	if !c.Up() {
 		t.Error("callers who leave tripped the breaker")
 	}
+}
+
+func TestThoseWhoAskAtOnceShareARoundTripAndEachPaysAllOrNothing(t *testing.T) {
+	s := redistest.Start(t)
+	c, err := Open(Options{Addresses: []string{s.Addr}, Timeout: 30 * time.Second}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = c.Close() }()
+	limits := NewLimits(c)
+	if _, err := limits.Peek(context.Background(), []limit.Draw{drawOf("m", "all", 40, 1)}); err != nil {
+		t.Fatal(err) // connected, and the script known
+	}
+	before := calls(t, s)
+	s.Pause()
+	const callers = 60
+	paid := make(chan bool, callers)
+	for i := range callers {
+		go func() {
+			v, err := limits.Draw(context.Background(), []limit.Draw{drawOf("m", "all", 40, 1), drawOf("m", strconv.Itoa(i), 5, 1)})
+			if err != nil {
+				t.Error(err)
+			}
+			paid <- v.OK
+		}()
+	}
+	b := &c.breakers[0].batch
+	redistest.Eventually(t, func() error {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		if n := len(b.waiting) + len(b.driving); n != callers {
+			return fmt.Errorf("%d are there", n)
+		}
+		return nil
+	})
+	s.Resume()
+	n := 0
+	for range callers {
+		if <-paid {
+			n++
+		}
+	}
+	if n != 40 {
+		t.Errorf("%d of 60 were paid from a bucket of 40", n)
+	}
+	if got := calls(t, s) - before; got > lanes+1 {
+		t.Errorf("60 draws at once were %d calls of the script", got)
+	}
+	if keys := strings.Fields(s.Do("KEYS", "*limit:{m}:l:*")); len(keys) != 41 {
+		t.Errorf("%d buckets were paid from, want that of all and those of 40 users", len(keys))
+	}
+}
+
+// calls is how often the script ran.
+func calls(t *testing.T, s *redistest.Server) int {
+	t.Helper()
+	_, rest, _ := strings.Cut(s.Do("INFO", "commandstats"), "cmdstat_evalsha:calls=")
+	n, err := strconv.Atoi(rest[:max(strings.IndexByte(rest, ','), 0)])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// Who waits for somebody else's round trip waits no longer than one of his own may take.
+func TestWhoRidesAlongIsTold(t *testing.T) {
+	const budget = 300 * time.Millisecond
+	s := redistest.Start(t)
+	c, err := Open(Options{Addresses: []string{s.Addr}, Timeout: budget}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = c.Close() }()
+	limits := NewLimits(c)
+	redistest.Eventually(t, func() error {
+		_, err := limits.Draw(context.Background(), []limit.Draw{drawOf("m", "a", 1e9, 1)})
+		return err
+	})
+	s.Pause()
+	defer s.Resume()
+	took := make(chan time.Duration, 100)
+	for i := range cap(took) {
+		go func() {
+			time.AfterFunc(time.Duration(i)*3*time.Millisecond, func() {
+				begun := time.Now()
+				_, err := limits.Draw(context.Background(), []limit.Draw{drawOf("m", "a", 1e9, 1)})
+				if err == nil {
+					t.Error("a silent Redis paid")
+				}
+				took <- time.Since(begun)
+			})
+		}()
+	}
+	late := 0
+	for range cap(took) {
+		if d := <-took; d > budget+100*time.Millisecond {
+			late++
+		}
+	}
+	if late > cap(took)/10 { // the machine may be busy
+		t.Errorf("%d of %d waited for much longer than %v", late, cap(took), budget)
+	}
+	b := &c.breakers[0].batch
+	redistest.Eventually(t, func() error {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		if b.armed || len(b.waiting)+len(b.driving) > 0 {
+			return fmt.Errorf("armed: %v, %d wait, %d drive", b.armed, len(b.waiting), len(b.driving))
+		}
+		return nil
+	})
 }

@@ -38,7 +38,8 @@ type breaker struct {
 }
 
 func newBreaker(c *Client) *breaker {
-	b := &breaker{client: c, batch: batcher{rdb: c.rdb, budget: c.options.Timeout}}
+	b := &breaker{client: c}
+	b.batch = batcher{breaker: b, budget: c.options.Timeout}
 	b.cb = gobreaker.NewCircuitBreaker[struct{}](gobreaker.Settings{
 		MaxRequests: 1,
 		Interval:    tripWindow, BucketPeriod: tripWindow / 5,
@@ -72,8 +73,8 @@ func (b *breaker) changed(_ string, from, to gobreaker.State) {
 	}
 }
 
-// try runs ask within budget and tells the breaker how it went.
-func (b *breaker) try(ctx context.Context, name string, budget time.Duration, ask func(context.Context, *batcher) error) error {
+// try runs ask, for so many calls, within budget, and tells the breaker how it went.
+func (b *breaker) try(ctx context.Context, name string, budget time.Duration, calls int, ask func(context.Context) error) error {
 	if err := ctx.Err(); err != nil {
 		return callersError{err}
 	}
@@ -82,30 +83,65 @@ func (b *breaker) try(ctx context.Context, name string, budget time.Duration, as
 		within := ctx
 		if deadline, ok := ctx.Deadline(); !ok || deadline.Sub(begun) > budget {
 			var cancel context.CancelFunc
-			within, cancel = context.WithDeadline(ctx, begun.Add(budget))
+			// That the caller has left is looked at afterwards: to be told of it costs more.
+			within, cancel = context.WithDeadline(context.WithoutCancel(ctx), begun.Add(budget))
 			defer cancel()
 		}
-		err := ask(within, &b.batch)
+		err := ask(within)
 		if err == nil {
 			return struct{}{}, nil
 		}
 		if ended := ended(ctx); ended != nil {
-			// Who leaves early is nobody's failure. Who had as much time as the budget gives, set by whoever asks for
-			// this very reason, tells of a Redis that does not answer.
-			if time.Since(begun) < budget*3/4 {
+			if early(time.Since(begun), budget) {
 				return struct{}{}, callersError{ended}
 			}
 			err = ended
 		}
-		b.mu.Lock()
-		b.name = name
-		b.mu.Unlock()
 		return struct{}{}, err
 	})
-	if errors.Is(err, gobreaker.ErrOpenState) || errors.Is(err, gobreaker.ErrTooManyRequests) {
+	switch {
+	case err == nil || isCallers(err):
+	case errors.Is(err, gobreaker.ErrOpenState), errors.Is(err, gobreaker.ErrTooManyRequests):
 		return ErrDown // it opened just now
+	default:
+		b.note(name)
+		b.failed(err, min(calls, tripAfter)-1)
 	}
 	return err
+}
+
+// early reports whether who left after so long is nobody's failure. Who had as much time as the budget gives, set by
+// whoever asks for this very reason, tells of a Redis that does not answer.
+func early(after, budget time.Duration) bool { return after < budget*3/4 }
+
+// left is the error for a question whose caller left while others asked Redis for it.
+func (b *breaker) left(ctx context.Context, q *question) error {
+	budget := b.batch.budget
+	if early(budget-time.Until(q.due), budget) {
+		return callersError{ctx.Err()}
+	}
+	b.late(q.draws[0].Key)
+	return ctx.Err()
+}
+
+// late tells the breaker that a call has waited for its whole budget.
+func (b *breaker) late(name string) {
+	b.note(name)
+	b.failed(context.DeadlineExceeded, 1)
+}
+
+// failed tells the breaker of more calls that ended in err. Once it is open it does not listen.
+func (b *breaker) failed(err error, calls int) {
+	for range calls {
+		_, _ = b.cb.Execute(func() (struct{}, error) { return struct{}{}, err })
+	}
+}
+
+// note remembers where a failure was, for probes.
+func (b *breaker) note(name string) {
+	b.mu.Lock()
+	b.name = name
+	b.mu.Unlock()
 }
 
 // ended is the error of a context that is over, or whose deadline has passed: a connection may notice that first.

@@ -1,63 +1,93 @@
--- All that a call owes to the buckets of one model, in one step.
+-- What several calls owe to their buckets, in one step. Each call pays all of its buckets, or none; the calls are served
+-- in the order in which they are listed, as if each had come alone.
 --
--- KEYS     the buckets, all in one slot
--- ARGV[1]  draw: every bucket pays, or none does
---          peek: nobody pays
---          lease: the one bucket gives as many whole tokens as it has, its cost at most
--- ARGV[2]  for each bucket four little-endian doubles: tokens a second, burst, cost, and 1 if it refuses nothing
+-- KEYS     the buckets, each once; in a cluster all in one slot
+-- ARGV[1]  for each bucket two doubles: tokens a second, burst
+-- ARGV[2]  for each call a byte, what it is:
+--            0  a draw: every bucket pays, or none does
+--            1  a peek: nobody pays
+--            2  a lease: the one bucket gives as many whole tokens as it has, its cost at most
+--          and a byte, how many buckets; then for each of those 16 bits, its place in KEYS from 0, a byte, 1 if it
+--          refuses nothing, and a double, its cost
 --
--- Answer   for each bucket a little-endian double: the tokens that it held. The gateway comes to the same decision
---          with them (limit.Judge), and needs no more than that.
+-- Answer   for each bucket of each call a double: the tokens that it held when it was the call's turn. The gateway comes
+--          to the same decision with them (limit.Judge), and needs no more than that.
 --
--- A bucket is two little-endian doubles, the tokens it held and when, in microseconds; 16 bytes that say exactly what
--- was written. Without a key a bucket is full, so a key lives for as long as it takes to fill.
+-- Numbers are little-endian. A bucket is two doubles, the tokens it held and when, in microseconds; 16 bytes that say
+-- exactly what was written. Without a key a bucket is full, so a key lives for as long as it takes to fill.
 
 local MARGIN = 1000           -- ms a key outlives its filling, for what rounding and slow expiry may do
 local LONGEST = 315360000000  -- ms, ten years: for buckets that never fill
+local DRAW, PEEK, LEASE = 0, 1, 2
 
 local pack, unpack_ = struct.pack, struct.unpack
-local mode, rates = ARGV[1], ARGV[2]
+local min, max = math.min, math.max
+local rates, calls = ARGV[1], ARGV[2]
 
 -- Redis' own clock: those of the gateways may differ.
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
 
 local was = redis.call('MGET', unpack(KEYS))
-local held, pays = {}, mode ~= 'peek'
+local rate, burst, held, paid = {}, {}, {}, {}
 
 for i = 1, #KEYS do
-    local rate, burst, cost, shadow = unpack_('<dddd', rates, 32 * i - 31)
-    local tokens = burst
-    if was[i] and #was[i] == 16 then
-        local left, at = unpack_('<dd', was[i])
+    local fills, tokens = unpack_('<dd', rates, 16 * i - 15)
+    rate[i], burst[i] = fills, tokens
+    local bucket = was[i]
+    if bucket and #bucket == 16 then
+        local left, at = unpack_('<dd', bucket)
         -- A clock that was set back, by hand or by a failover, refills nothing and takes nothing.
         if now > at then
-            left = left + (now - at) / 1000000 * rate
+            left = left + (now - at) / 1000000 * fills
         end
-        tokens = math.min(math.max(left, 0), burst)
+        if left == left then -- else it is no number, and nothing of ours
+            tokens = min(max(left, 0), tokens)
+        end
     end
     held[i] = tokens
-    if mode == 'draw' and tokens < cost and shadow == 0 then
-        pays = false
+end
+
+local answer, key, cost, n, at = {}, {}, {}, 0, 1
+
+while at <= #calls do
+    local mode, buckets
+    mode, buckets, at = unpack_('<BB', calls, at)
+    local pays = mode ~= PEEK
+    for i = 1, buckets do
+        local place, shadow, tokens
+        place, shadow, tokens, at = unpack_('<HBd', calls, at)
+        place = place + 1
+        key[i], cost[i] = place, tokens
+        n = n + 1
+        answer[n] = held[place]
+        if mode == DRAW and shadow == 0 and held[place] < tokens then
+            pays = false
+        end
+    end
+    if pays then
+        for i = 1, buckets do
+            local place, tokens = key[i], cost[i]
+            if mode == LEASE then
+                tokens = math.floor(min(tokens, held[place]))
+            end
+            if tokens > 0 and held[place] >= tokens then
+                held[place] = held[place] - tokens
+                paid[place] = true
+            end
+        end
     end
 end
 
 -- Who is refused writes nothing: asking again and again does not put off the time when a bucket can pay.
-if pays then
-    for i, key in ipairs(KEYS) do
-        local rate, burst, cost = unpack_('<ddd', rates, 32 * i - 31)
-        if mode == 'lease' then
-            cost = math.floor(math.min(cost, held[i]))
+for i = 1, #KEYS do
+    if paid[i] then
+        local full = LONGEST
+        if rate[i] > 0 then
+            full = min(math.ceil((burst[i] - held[i]) / rate[i] * 1000) + MARGIN, LONGEST)
         end
-        if cost > 0 and held[i] >= cost then
-            local left = held[i] - cost
-            local full = LONGEST
-            if rate > 0 then
-                full = math.min(math.ceil((burst - left) / rate * 1000) + MARGIN, LONGEST)
-            end
-            redis.call('SET', key, pack('<dd', left, now), 'PX', string.format('%d', full))
-        end
+        redis.call('SET', KEYS[i], pack('<dd', held[i], now), 'PX', string.format('%d', full))
     end
 end
 
-return pack('<' .. string.rep('d', #KEYS), unpack(held))
+return pack('<' .. string.rep('d', n), unpack(answer))

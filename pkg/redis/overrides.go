@@ -117,18 +117,13 @@ func said(answer []string, err error) error {
 
 // run runs the script, whose last words are those of what.
 func (o *Overrides) run(ctx context.Context, what ...string) (answer []string, err error) {
-	args := make([]any, 0, 4+len(what))
-	args = append(args, nil, nil, 1, o.client.Key(o.key))
-	for _, word := range what {
-		args = append(args, word)
+	args := make([]any, len(what))
+	for i, word := range what {
+		args[i] = word
 	}
-	err = o.client.ask(ctx, OpOverrides, o.key, func(ctx context.Context, b *batcher) error {
-		cmd, err := o.client.eval(ctx, b, &o.script, args)
-		if err != nil {
-			return err
-		}
-		answer, err = cmd.StringSlice()
-		return err
-	})
-	return answer, err
+	cmd, err := o.client.ask(ctx, OpOverrides, o.key, &o.script, args...)
+	if err != nil {
+		return nil, err
+	}
+	return cmd.StringSlice()
 }

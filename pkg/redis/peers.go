@@ -82,14 +82,9 @@ func (p *Peers) beat(ctx context.Context, goodbye bool) (int, error) {
 		leaves = "1"
 	}
 	counts := strconv.FormatInt((p.every * missedBeats).Milliseconds(), 10)
-	n := 0
-	err := p.client.ask(ctx, OpHeartbeat, name, func(ctx context.Context, b *batcher) error {
-		cmd, err := p.client.eval(ctx, b, &p.script, []any{nil, nil, 1, p.client.Key(name), p.id, counts, leaves})
-		if err != nil {
-			return err
-		}
-		n, err = cmd.Int()
-		return err
-	})
-	return n, err
+	cmd, err := p.client.ask(ctx, OpHeartbeat, name, &p.script, p.id, counts, leaves)
+	if err != nil {
+		return 0, err
+	}
+	return cmd.Int()
 }

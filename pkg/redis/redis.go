@@ -70,6 +70,9 @@ func (c *Client) Close() error {
 	c.closed = true
 	c.closing.Unlock()
 	c.stop()
+	for _, b := range c.breakers {
+		b.batch.stop()
+	}
 	err := c.rdb.Close()
 	c.working.Wait()
 	return err
@@ -110,7 +113,7 @@ func (c *Client) warm(ctx context.Context) {
 func (c *Client) probe(ctx context.Context, b *breaker, name string) error {
 	probe := c.Key("probe:{" + limit.Tag(c.Key(name)) + "}")
 	begun := time.Now()
-	err := b.try(ctx, name, c.options.Timeout, func(ctx context.Context, _ *batcher) error {
+	err := b.try(ctx, name, c.options.Timeout, 1, func(ctx context.Context) error {
 		return c.rdb.Set(ctx, probe, 1, time.Minute).Err()
 	})
 	c.observer.RedisCall(OpProbe, outcome(err), time.Since(begun))
@@ -129,15 +132,25 @@ func wait(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// ask asks Redis something about the key that name stands for: one command or script, within the budget, unless Redis
-// is known to be down. op is what metrics call it. The error is that of ctx when it ended.
-func (c *Client) ask(ctx context.Context, op, name string, what func(context.Context, *batcher) error) error {
+// ask runs a script once about the key that name stands for, within the budget, unless Redis is known to be down. op is
+// what metrics call it; args come after the key.
+func (c *Client) ask(ctx context.Context, op, name string, s *script, args ...any) (*goredis.Cmd, error) {
 	b, err := c.asked(op, name)
 	if err != nil {
-		return err
+		return nil, err
 	}
+	var cmd *goredis.Cmd
 	begun := time.Now()
-	err = b.try(ctx, name, c.options.Timeout, what)
+	err = b.try(ctx, name, c.options.Timeout, 1, func(ctx context.Context) error {
+		var err error
+		cmd, err = c.eval(ctx, s, append([]any{nil, nil, 1, c.Key(name)}, args...))
+		return err
+	})
+	return cmd, c.told(op, begun, err)
+}
+
+// told is the end of what was asked: metrics are told of it, and who reads the error what it was about.
+func (c *Client) told(op string, begun time.Time, err error) error {
 	c.observer.RedisCall(op, outcome(err), time.Since(begun))
 	if err != nil && !isCallers(err) {
 		return fmt.Errorf("redis: %s: %w", op, err)
@@ -163,21 +176,24 @@ func (c *Client) asked(op, name string) (*breaker, error) {
 type script struct{ text, hash string }
 
 // eval runs s; args begins with two places for the command and the script, and goes on as EVAL wants it. On a cluster
-// the first key says where. b is what ask gave.
-func (c *Client) eval(ctx context.Context, b *batcher, s *script, args []any) (*goredis.Cmd, error) {
-	const firstKey = 3
+// the first key says where.
+func (c *Client) eval(ctx context.Context, s *script, args []any) (*goredis.Cmd, error) {
 	args[0], args[1] = "evalsha", s.hash
-	cmd := goredis.NewCmd(ctx, args...)
-	cmd.SetFirstKeyPos(firstKey)
-	err := b.process(ctx, cmd)
-	if err == nil || !strings.HasPrefix(err.Error(), "NOSCRIPT") {
+	cmd, err := c.do(ctx, args)
+	if !unknownScript(err) {
 		return cmd, err
 	}
 	args[0], args[1] = "eval", s.text
-	cmd = goredis.NewCmd(ctx, args...)
-	cmd.SetFirstKeyPos(firstKey)
-	return cmd, b.process(ctx, cmd)
+	return c.do(ctx, args)
 }
+
+func (c *Client) do(ctx context.Context, args []any) (*goredis.Cmd, error) {
+	cmd := goredis.NewCmd(ctx, args...)
+	cmd.SetFirstKeyPos(beforeKeys)
+	return cmd, c.rdb.Process(ctx, cmd)
+}
+
+func unknownScript(err error) bool { return err != nil && strings.HasPrefix(err.Error(), "NOSCRIPT") }
 
 // callersError is the error of a context that ended before Redis answered: nobody's failure.
 type callersError struct{ error }

@@ -134,7 +134,7 @@ func TestARefusedDrawWritesNothing(t *testing.T) {
 func TestAKeyOfSomebodyElseIsAFullBucket(t *testing.T) {
 	s := redistest.Start(t)
 	limits := redis.NewLimits(open(t, redis.Options{Addresses: []string{s.Addr}}, nil))
-	for i, spoil := range [][]string{{"SET", "", "rubbish"}, {"SADD", "", "a"}, {"SET", "", ""}} {
+	for i, spoil := range [][]string{{"SET", "", "rubbish"}, {"SADD", "", "a"}, {"SET", "", ""}, {"SET", "", strings.Repeat("\xff", 16)}} {
 		key := limit.ModelBase("m"+strconv.Itoa(i), "l").Key()
 		spoil[1] = redis.DefaultPrefix + ":" + key
 		s.Do(spoil...)

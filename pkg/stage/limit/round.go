@@ -165,20 +165,31 @@ func (s *Stage) draw(ctx context.Context, draws []Draw) (Verdict, error) {
 	if s.alone {
 		return s.store.Draw(ctx, draws)
 	}
-	limited, cancel := context.WithTimeout(ctx, s.timeout)
-	defer cancel()
-	var v Verdict
-	err := ErrDown
-	select {
-	case s.asking <- struct{}{}:
-		v, err = func() (Verdict, error) {
-			defer func() { <-s.asking }()
-			return s.store.Draw(limited, draws)
-		}()
-	case <-limited.Done():
-	}
+	v, err := s.drawInTime(ctx, draws)
 	if err != nil && ctx.Err() == nil {
 		s.metrics.LimitStoreFailed()
 	}
 	return v, err
 }
+
+func (s *Stage) drawInTime(ctx context.Context, draws []Draw) (Verdict, error) {
+	if s.bounded {
+		select {
+		case s.asking <- struct{}{}:
+			defer s.asked()
+			return s.store.Draw(ctx, draws)
+		default: // the wait for a place counts too
+		}
+	}
+	limited, cancel := context.WithTimeout(ctx, s.timeout)
+	defer cancel()
+	select {
+	case s.asking <- struct{}{}:
+		defer s.asked()
+		return s.store.Draw(limited, draws)
+	case <-limited.Done():
+		return Verdict{}, ErrDown
+	}
+}
+
+func (s *Stage) asked() { <-s.asking }

@@ -48,6 +48,7 @@ type Options struct {
 type Stage struct {
 	store    Store
 	alone    bool
+	bounded  bool // store is, by no more than timeout
 	timeout  time.Duration
 	peers    func() int
 	metrics  *telemetry.Metrics
@@ -75,6 +76,9 @@ func New(o Options) *Stage {
 	s := &Stage{store: o.Store, alone: o.Alone, timeout: o.Timeout, peers: o.Peers, metrics: o.Metrics, epoch: time.Now()}
 	if s.timeout <= 0 {
 		s.timeout = defaultTimeout
+	}
+	if store, ok := s.store.(Bounded); ok {
+		s.bounded = store.Within() <= s.timeout
 	}
 	if s.peers == nil {
 		s.peers = func() int { return 1 }

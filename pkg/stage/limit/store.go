@@ -30,6 +30,14 @@ type Store interface {
 	Lease(ctx context.Context, key string, rate inference.Rate, want float64) (Leased, error)
 }
 
+// Bounded is a Store that answers or gives up by itself within a time. A call that may wait as long sets no timer of its
+// own, which would cost as much as the rest of a draw.
+type Bounded interface {
+	Store
+	// Within is the longest that any answer takes.
+	Within() time.Duration
+}
+
 // Draw is what one bucket shall pay, and after Store.Draw whether it did.
 type Draw struct {
 	Key    string // names the bucket; see Base
