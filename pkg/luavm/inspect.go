@@ -16,7 +16,8 @@ import (
 type findings struct {
 	errors, warnings Problems
 	targets          []string // sorted
-	ownGlobals       bool     // it writes globals, or asks for the table of them
+	globals          []string // that it writes, sorted; see rewrite
+	ownGlobals       bool     // it needs a table of globals of its own in each run
 	fixed            map[ast.Expr]lua.LValue
 }
 
@@ -33,13 +34,20 @@ func inspect(u *unit) findings {
 	if returns == 0 {
 		in.warnings = append(in.warnings, Problem{Name: u.name, Line: 1, Message: "it returns nothing, and so never has an opinion: return a target's name"})
 	}
-	return findings{
+	found := findings{
 		errors: in.errors.sorted(), warnings: in.warnings.sorted(),
-		targets:    slices.Sorted(maps.Keys(t.found)),
-		ownGlobals: len(in.written) > 0 || in.read["_G"] > 0,
-		fixed:      in.fixed(),
+		targets: slices.Sorted(maps.Keys(t.found)), fixed: in.fixed(),
 	}
+	if in.written["_G"]+in.read["_G"] > 0 || len(in.written) > maxGlobals {
+		found.ownGlobals = true
+	} else {
+		found.globals = slices.Sorted(maps.Keys(in.written))
+	}
+	return found
 }
+
+// maxGlobals is how many globals can be made local variables, of which a function has 200.
+const maxGlobals = 50
 
 // local is a local variable, and what it is ever given.
 type local struct {

@@ -156,8 +156,8 @@ func (r *run) caught(err error) lua.LValue {
 	if ae.Type == lua.ApiErrorPanic && r.fatal == OK {
 		r.end(Error, "the interpreter failed: %s", show(ae.Object))
 	}
-	if text, ok := ae.Object.(lua.LString); ok && r.fatal != OK && r.line == 0 {
-		r.line = lineOf(string(text), r.script.Name)
+	if r.fatal != OK && r.line == 0 {
+		r.line = lineOfTrace(ae.StackTrace, r.script.Name) // out there it is not known any more
 	}
 	r.goesOn()
 	r.spend(slice / 2) // the interpreter wrote down the whole stack

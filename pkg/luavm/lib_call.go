@@ -236,7 +236,7 @@ func argKey(r *run, L *lua.LState, i int) string {
 	}
 	s, ok := text(v)
 	if !ok {
-		typeError(L, i, lua.LTString)
+		L.RaiseError("a key to be hashed must be a string or a number, not a %s", v.Type())
 	}
 	r.work(len(s))
 	return s
@@ -278,7 +278,6 @@ func callSplit(L *lua.LState) int {
 	t := argTable(L, 2)
 	var room [8]weight
 	weights := room[:0]
-	total := 0.0
 	next := lua.LNil
 	for {
 		k, v := t.Next(next)
@@ -288,21 +287,55 @@ func callSplit(L *lua.LState) int {
 		next = k
 		name, ok := k.(lua.LString)
 		share, isNumber := toNumber(v)
-		if !ok || !isNumber || share < 0 || math.IsInf(share, 0) || math.IsNaN(share) {
-			argError(L, 2, "names with weights expected, such as {model_v1 = 90, model_v2 = 10}")
-		}
-		if total += share; len(weights) == maxWeights {
-			argError(L, 2, "too many names")
+		if !ok || !isNumber || len(weights) > maxWeights {
+			argError(L, 2, badWeights)
 		}
 		weights = append(weights, weight{string(name), share})
 	}
-	if !(total > 0) || math.IsInf(total, 0) {
-		argError(L, 2, "weights that make up more than 0 expected")
-	}
 	r.spend(1 + len(weights) + r.holes/slowHoles)
-	slices.SortFunc(weights, func(a, b weight) int { return cmp.Compare(a.name, b.name) })
+	total, problem := ordered(weights)
+	if problem != "" {
+		argError(L, 2, problem)
+	}
 	L.Push(lua.LString(pick(weights, total, argPlace(r, L, 3))))
 	return 1
+}
+
+// splitOf is split(key, salt) with weights that stand in the source.
+func splitOf(weights []weight, total float64) *lua.LFunction {
+	values := make([]lua.LValue, len(weights)) // made once instead of in each run
+	for i, w := range weights {
+		values[i] = lua.LString(w.name)
+	}
+	return function(func(L *lua.LState) int {
+		name := pick(weights, total, argPlace(runOf(L), L, 2))
+		for i := range weights {
+			if weights[i].name == name {
+				L.Push(values[i])
+			}
+		}
+		return 1
+	})
+}
+
+const badWeights = "up to 64 names with weights of 0 or more expected, such as {model_v1 = 90, model_v2 = 10}"
+
+// ordered sorts weights by name and sums them up, or says what is wrong with them.
+func ordered(weights []weight) (total float64, problem string) {
+	for _, w := range weights {
+		if !(w.share >= 0) || math.IsInf(w.share, 0) {
+			return 0, badWeights
+		}
+		total += w.share
+	}
+	switch {
+	case len(weights) > maxWeights:
+		return 0, badWeights
+	case !(total > 0) || math.IsInf(total, 0):
+		return 0, "weights that make up more than 0 expected"
+	}
+	slices.SortFunc(weights, func(a, b weight) int { return cmp.Compare(a.name, b.name) })
+	return total, ""
 }
 
 // pick gives whose part of all places a place is in, as inference.Spans lays them out with the first as the rest: the

@@ -72,7 +72,7 @@ func compile(name string, src []byte, lim Limits) (*Script, Problems, Problems) 
 	if len(found.errors) > 0 {
 		return nil, found.errors, found.warnings
 	}
-	proto, errs := generate(u, found.fixed)
+	proto, errs := generate(u, found)
 	if len(errs) > 0 {
 		return nil, errs, found.warnings
 	}

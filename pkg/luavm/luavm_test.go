@@ -52,14 +52,3 @@ func TestTheUsersScriptRunsVerbatim(t *testing.T) {
 		}
 	}
 }
-
-func BenchmarkCanary(b *testing.B) {
-	s := mustCompile(b, canary(b))
-	in := &Input{User: "user-12345", Model: "fraud"}
-	b.ReportAllocs()
-	for b.Loop() {
-		if _, err := s.Run(b.Context(), in); err != nil {
-			b.Fatal(err)
-		}
-	}
-}

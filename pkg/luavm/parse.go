@@ -120,14 +120,14 @@ func (u *unit) syntax(err error) Problem {
 func quote(s string) string { return fmt.Sprintf("%q", clip(s, 40)) }
 
 // generate rewrites the tree, compiles it, and puts the functions that the rewriting calls in their places.
-func generate(u *unit, fixed map[ast.Expr]lua.LValue) (proto *lua.FunctionProto, ps Problems) {
+func generate(u *unit, found findings) (proto *lua.FunctionProto, ps Problems) {
 	defer func() {
 		// The compiler panics on what it had not thought of. A script is foreign bytes: that is its mistake.
 		if r := recover(); r != nil {
 			proto, ps = nil, Problems{{Name: u.name, Message: fmt.Sprint("cannot be compiled: ", r)}}
 		}
 	}()
-	chunk, constants, problem := rewrite(u, fixed)
+	chunk, constants, problem := rewrite(u, found)
 	if problem != nil {
 		return nil, Problems{*problem}
 	}

@@ -21,6 +21,11 @@ import (
 //
 //	ngx.crc32_short(u)     the function, as a constant
 //	ngx.var.arg_user_id    a call of the function that tells it
+//	split(u, {a = 90, b = 10})  a call of a function that has the weights in order
+//
+// The globals that a script writes become local variables around it, so that they are new in each run for nothing:
+//
+//	n = (n or 0) + 1       local n; n = (n or 0) + 1
 //
 // The source's own names cannot reach or hide such functions: they are constants, which link puts in where the rewriting
 // left a string that is made up anew in every process.
@@ -51,9 +56,12 @@ type rewriter struct {
 }
 
 // rewrite gives the tree as it is to be compiled, and the constants that link puts in.
-func rewrite(u *unit, fixed map[ast.Expr]lua.LValue) ([]ast.Stmt, map[string]lua.LValue, *Problem) {
-	w := &rewriter{u: u, fixed: fixed, values: map[lua.LValue]string{}}
+func rewrite(u *unit, found findings) ([]ast.Stmt, map[string]lua.LValue, *Problem) {
+	w := &rewriter{u: u, fixed: found.fixed, values: map[lua.LValue]string{}}
 	chunk := w.stmts(u.chunk)
+	if len(found.globals) > 0 {
+		chunk = append([]ast.Stmt{w.globals(found.globals)}, chunk...)
+	}
 	constants := make(map[string]lua.LValue, len(w.values))
 	for v, name := range w.values {
 		constants[name] = v
@@ -97,6 +105,21 @@ func protoSize(p *lua.FunctionProto) int64 {
 		size += protoSize(f)
 	}
 	return size
+}
+
+// globals declares the globals of a script as local variables. Those of the library begin as what they are there.
+func (w *rewriter) globals(names []string) ast.Stmt {
+	at := &ast.Node{}
+	at.SetLine(1)
+	s := on(at, &ast.LocalAssignStmt{Names: names})
+	for _, name := range names {
+		if v := library.RawGetString(name); v != lua.LNil {
+			s.Exprs = append(s.Exprs, w.constant(at, v))
+		} else {
+			s.Exprs = append(s.Exprs, on(at, &ast.NilExpr{}))
+		}
+	}
+	return s
 }
 
 func (w *rewriter) stmts(stmts []ast.Stmt) []ast.Stmt {
@@ -216,6 +239,7 @@ func (w *rewriter) expr(e ast.Expr) ast.Expr {
 	case *ast.TableExpr:
 		return w.table(e)
 	case *ast.FuncCallExpr:
+		w.split(e)
 		e.Func, e.Receiver = w.expr(e.Func), w.expr(e.Receiver)
 		w.exprs(e.Args)
 	case *ast.LogicalOpExpr:
@@ -239,6 +263,38 @@ func (w *rewriter) expr(e ast.Expr) ast.Expr {
 		w.stmts(e.Stmts)
 	}
 	return e
+}
+
+// split makes a call of split with literal weights one of a function that has them.
+func (w *rewriter) split(e *ast.FuncCallExpr) {
+	if f := w.fixed[e.Func]; f == nil || f != library.RawGetString("split") || len(e.Args) < 2 {
+		return
+	}
+	table, ok := e.Args[1].(*ast.TableExpr)
+	if !ok {
+		return
+	}
+	var weights []weight
+	seen := map[string]bool{}
+	for _, f := range table.Fields {
+		name, ok1 := f.Key.(*ast.StringExpr)
+		n, ok2 := f.Value.(*ast.NumberExpr)
+		if !ok1 || !ok2 || seen[name.Value] {
+			return
+		}
+		share, ok := parseNumber(n.Value)
+		if !ok {
+			return
+		}
+		seen[name.Value] = true
+		weights = append(weights, weight{name.Value, share})
+	}
+	total, problem := ordered(weights)
+	if problem != "" {
+		return // it is raised when it is run
+	}
+	w.fixed[e.Func] = splitOf(weights, total)
+	e.Args = append([]ast.Expr{single(e.Args[0])}, e.Args[2:]...)
 }
 
 // attribute asks what tells the fields of ngx.var, call and the like directly.

@@ -166,7 +166,6 @@ func (r *run) setStep() {
 // end ends the run; no pcall keeps it from ending.
 func (r *run) end(o Outcome, format string, args ...any) {
 	r.fatal, r.why = o, fmt.Sprintf(format, args...)
-	r.line = lineNow(r.L, r.script.Name)
 	r.abort()
 }
 
@@ -185,16 +184,6 @@ var ended = &lua.LUserData{Metatable: lua.LNil}
 func (r *run) abort() {
 	r.left = 0
 	r.L.Error(ended, 0)
-}
-
-// lineNow gives the line of the script that is being run.
-func lineNow(L *lua.LState, name string) int {
-	for level := range 8 {
-		if line := lineOf(L.Where(level), name); line > 0 {
-			return line
-		}
-	}
-	return 0
 }
 
 // lineOf reads the line of a text that begins with name:line:, or 0.

@@ -252,7 +252,8 @@ func TestHowARunEnds(t *testing.T) {
 		{"return split('u', {'a'})", Error, 1, "weights"},
 		{"return sticky('u', 101)", Error, 1, "percentage"},
 		{"return sticky('u')", Error, 1, "number expected, got nil"},
-		{"return hash({})", Error, 1, "string expected"},
+		{"return hash({})", Error, 1, "not a table"},
+		{"return split(true, {a = 1})", Error, 1, "not a boolean"},
 	} {
 		if c.src == "foo()" {
 			c.src = "local foo; foo()"

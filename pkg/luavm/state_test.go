@@ -216,7 +216,7 @@ func TestASplitHasItsSharesAndKeepsUsersWhenOneGrows(t *testing.T) {
 	in := &Input{Model: "fraud"}
 	counts := map[string]int{}
 	before := mustCompile(t, `return split(call.user, {model_v1 = 70, model_v2 = 20, model_v3 = 10})`)
-	after := mustCompile(t, `return split(call.user, {model_v1 = 6.5, model_v2 = 2, model_v3 = 1.5})`)
+	after := mustCompile(t, `local w = {model_v1 = 6.5}; w.model_v2, w.model_v3 = 2, 1.5; return split(call.user, w)`)
 	stick := mustCompile(t, `return sticky(call.user, 20) and "model_v2" or nil`)
 	for i := range 20_000 {
 		in.User = fmt.Sprint("user-", i)
