@@ -24,6 +24,8 @@ const maxUnicodeClasses = 8 // of \p{...} in one; each can hold thousands of ran
 // (letters of either case), j and o (accepted; everything is compiled, once), m (^ and $ at every line), s (. takes
 // line feeds too), u (characters, not bytes; U: without checking the subject), x (blanks and # comments in the pattern
 // count for nothing). Its error is an *Error: of what PCRE has, all that cannot be matched in linear time is refused.
+// One thing differs silently: repeating a group that can match nothing, as in (a*)+, RE2 and we go on where PCRE stops, so
+// that the group may hold something else.
 func CompileRegex(pattern, options string) (*Regex, error) {
 	pattern, options = strings.Clone(pattern), strings.Clone(options)
 	if len(pattern) > MaxPattern {

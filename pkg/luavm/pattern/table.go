@@ -225,6 +225,7 @@ func (t *table) search(m *machine, p *program, s string, from int) (start, end i
 		case opChar, opSet:
 			at--
 		case opStar:
+			m.steps--                                         // it looks through the table twice
 			stop := t.classes[in.class].below(at, ^uint64(0)) // the first byte that is not of the class
 			at = t.rows[pc].above(stop)
 		case opLazy:
