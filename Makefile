@@ -63,7 +63,8 @@ redis: ## a real Redis for the tests of limits, installed once
 	@rig/redis.sh >/dev/null
 
 .PHONY: slow
-slow: ## what takes minutes because it has to: a call that is silent for 200 s
+slow: ## what takes minutes because it has to: a call that is silent for 200 s, limits of ten million users
+	SLOW=1 $(GO) test -run TenMillionUsers -v ./pkg/stage/limit
 	rig/run.sh slow
 
 .PHONY: quick
