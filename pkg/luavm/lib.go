@@ -29,11 +29,18 @@ func funcs(fs map[string]lua.LGFunction) *lua.LTable {
 	return t
 }
 
-// proxy makes a table that looks empty and whose fields a function tells.
-func proxy(index lua.LGFunction) *lua.LTable {
+// indexed makes a metatable of things whose fields a function tells.
+func indexed(index lua.LGFunction) *lua.LTable {
 	mt := newTable()
 	mt.RawSetString("__index", function(index))
+	return mt
+}
+
+// proxy makes a table that looks empty and whose fields a function tells.
+func proxy(index lua.LGFunction) *lua.LTable {
+	mt := indexed(index)
 	mt.RawSetString("__metatable", lua.LFalse)
+	mt.Metatable = readOnly
 	frozen[mt] = true
 	t := newTable()
 	t.Metatable = mt
@@ -61,8 +68,9 @@ func nameAll(prefix string, t *lua.LTable) {
 }
 
 func init() {
-	for _, mt := range []*lua.LTable{readOnly, stringMeta, globalMeta} {
+	for _, mt := range []*lua.LTable{readOnly, stringMeta, globalMeta, headersMeta, statsMeta} {
 		mt.RawSetString("__metatable", lua.LFalse)
+		mt.Metatable = readOnly // no script gets hold of it; should one do, it cannot write to it
 	}
 	frozen[readOnly] = true
 	frozen[stringMeta] = true

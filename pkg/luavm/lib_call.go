@@ -18,12 +18,7 @@ var (
 	callProxy     = proxy(callIndex)
 	headersProxy  = proxy(headersIndex)
 	metadataProxy = proxy(metadataIndex)
-	statsMeta     = func() *lua.LTable {
-		mt := newTable()
-		mt.RawSetString("__index", function(statsIndex))
-		mt.RawSetString("__metatable", lua.LFalse)
-		return mt
-	}()
+	statsMeta     = indexed(statsIndex)
 )
 
 // materials are the tables that a walk over what looks like a table walks over.

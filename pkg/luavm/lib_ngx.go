@@ -17,12 +17,11 @@ import (
 // What scripts for OpenResty find here: what computes, and what a call is. See Script for the list.
 var (
 	varProxy    = proxy(varIndex)
-	headersMeta = newTable() // of the tables of ngx.req.get_headers
+	headersMeta = indexed(getHeadersIndex) // of the tables of ngx.req.get_headers
 	null        = &lua.LUserData{Metatable: lua.LNil}
 )
 
 func ngxLib() *lua.LTable {
-	headersMeta.RawSetString("__index", function(getHeadersIndex))
 	t := funcs(map[string]lua.LGFunction{
 		"crc32_short": ngxCRC32, "crc32_long": ngxCRC32, "md5": ngxMD5, "md5_bin": ngxMD5Bin, "sha1_bin": ngxSHA1Bin, "hmac_sha1": ngxHMAC,
 		"encode_base64": ngxEncodeBase64, "decode_base64": ngxDecodeBase64, "escape_uri": ngxEscapeURI, "unescape_uri": ngxUnescapeURI,

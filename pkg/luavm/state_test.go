@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"os/exec"
 	"runtime"
 	"strings"
@@ -11,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"hash/crc32"
+	lua "github.com/yuin/gopher-lua"
 )
 
 // O-25.
@@ -44,6 +45,41 @@ func TestNothingIsLeftForTheNextRun(t *testing.T) {
 			})
 		}
 		wg.Wait()
+	}
+}
+
+func TestNothingThatRunsShareCanBeWritten(t *testing.T) {
+	seen := map[lua.LValue]bool{}
+	var look func(path string, v lua.LValue)
+	look = func(path string, v lua.LValue) {
+		if seen[v] {
+			return
+		}
+		seen[v] = true
+		switch v := v.(type) {
+		case *lua.LTable:
+			mt, ok := v.Metatable.(*lua.LTable)
+			if !ok || mt.RawGetString("__metatable") == lua.LNil || !frozen[mt] {
+				t.Errorf("%s can be written", path)
+				return
+			}
+			look(path+"<meta>", mt)
+			v.ForEach(func(k, v lua.LValue) { look(path+"."+show(k), v) })
+		case *lua.LUserData:
+			if mt, ok := v.Metatable.(*lua.LTable); ok {
+				look(path+"<meta>", mt)
+			}
+		}
+	}
+	look("_G", library)
+	for name, v := range map[string]*lua.LTable{
+		"string": stringMeta, "globals": globalMeta, "headers": headersMeta, "stats": statsMeta, "call": callProxy,
+		"call.headers": headersProxy, "call.metadata": metadataProxy, "ngx.var": varProxy,
+	} {
+		look(name, v)
+	}
+	if len(seen) < 100 {
+		t.Error(len(seen))
 	}
 }
 
