@@ -92,7 +92,7 @@ func TestAThousandReloadsUnderLoadDecideNothingWrongly(t *testing.T) {
 	var stop atomic.Bool
 	var decided, wrong atomic.Int64
 	var callers sync.WaitGroup
-	for range 4 {
+	for range 2 {
 		callers.Go(func() {
 			c := &inference.Call{Model: fraud, Identity: inference.Identity{User: "u1"}, Head: inference.Head{Model: "fraud"}}
 			last := -1
@@ -106,8 +106,8 @@ func TestAThousandReloadsUnderLoadDecideNothingWrongly(t *testing.T) {
 					}
 				}
 				last = version
-				if decided.Add(1)%64 == 0 {
-					runtime.Gosched()
+				if decided.Add(1)%4 == 0 {
+					runtime.Gosched() // or reloads wait for a processor, and not for what is tested
 				}
 			}
 		})
