@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"os"
 	"path/filepath"
 	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -472,9 +474,35 @@ func TestNearNamesAreSuggested(t *testing.T) {
 	}
 }
 
+// canRun reports whether a rule is one that the catalog can make use of.
+func canRun(r SplitRule) bool {
+	sum := 0.0
+	for _, w := range r.Weights {
+		if !(w.Share >= 0 && w.Share <= 100) || w.Target == "" {
+			return false
+		}
+		sum += w.Share
+	}
+	if w := r.When; w != nil {
+		if len(w.Values) == 0 || (w.Header == "") == (w.Metadata == "" && w.Who == "") {
+			return false
+		}
+		if _, err := regexp.Compile(w.Values[0]); w.Op == WhenRegex && err != nil {
+			return false
+		}
+	}
+	answers := 0
+	for _, has := range []bool{r.To != "", r.Script != "", len(r.Weights) > 0} {
+		if has {
+			answers++
+		}
+	}
+	return answers == 1 && r.Name != "" && (len(r.Weights) == 0 || math.Abs(sum-100) < 1e-6)
+}
+
 func FuzzParse(f *testing.F) {
 	files, _ := filepath.Glob("testdata/mistakes/*.yaml")
-	for _, path := range append(files, "testdata/whole.yaml", "../../docs/examples/gateway.yaml", "../../docs/examples/access-and-limits.yaml") {
+	for _, path := range append(files, "testdata/whole.yaml", "../../docs/examples/gateway.yaml", "../../docs/examples/access-and-limits.yaml", "../../docs/examples/split.yaml") {
 		source, err := os.ReadFile(path)
 		if err != nil {
 			f.Fatal(err)
@@ -518,6 +546,11 @@ func FuzzParse(f *testing.F) {
 			for _, m := range c.Models {
 				if m.Name == "" || m.Timeouts.Max <= 0 || (len(m.Targets) == 0) != (m.Stable == "") || len(m.Targets) == 0 && m.Upstream == "" {
 					t.Fatalf("accepted, and cannot run: %+v", m)
+				}
+				for _, r := range m.Split {
+					if !canRun(r) {
+						t.Fatalf("accepted, and cannot run: %+v", r)
+					}
 				}
 			}
 		case !errors.As(err, &mistakes) || len(mistakes) == 0 || c != nil:

@@ -25,6 +25,7 @@ type reader struct {
 	anchors map[string]ast.Node
 	nodes   int
 	told    map[string]bool // fields that have a mistake
+	blank   map[string]bool // fields without a value, which are as good as absent
 	secrets []string        // that excerpts must not show
 	more    int             // mistakes beyond maxMistakes
 }
@@ -43,6 +44,7 @@ func newReader(path string, source []byte) *reader {
 		order:   make(map[string][]string),
 		anchors: make(map[string]ast.Node),
 		told:    make(map[string]bool),
+		blank:   make(map[string]bool),
 	}
 }
 
@@ -297,6 +299,7 @@ func (r *reader) readStruct(n ast.Node, f field, v reflect.Value, depth int) {
 		sf := v.Type().FieldByIndex(index.Index)
 		if !r.read(p.value, at, v.FieldByIndex(index.Index), depth+1) {
 			delete(r.place, at.path) // the field is as good as absent
+			r.blank[at.path] = true
 			continue
 		}
 		r.checkChoice(at, sf.Tag, v.FieldByIndex(index.Index))

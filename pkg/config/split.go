@@ -72,6 +72,10 @@ func covered(before []SplitRule, w *When) int {
 
 func (c *compiler) splitRule(at string, f *SplitRuleFile, m *Model) SplitRule {
 	r := SplitRule{To: f.To, Place: c.placeOf(at)}
+	if c.blank[at+".when"] {
+		// As good as absent it would be a rule for every call, which is the last that was meant.
+		c.check(at, errors.New("has a when that says nothing: give it a condition, such as {header: x-user-type, is: premium}, or remove it, for a rule for every call"))
+	}
 	if c.has(at + ".when") {
 		r.When = c.when(at+".when", f.When)
 	}
