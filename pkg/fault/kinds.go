@@ -63,6 +63,8 @@ type Row struct {
 	Canary  bool
 	// Elsewhere: another endpoint may well serve the same call.
 	Elsewhere bool
+	// Outage and Overload: what a fallback that is declared for these stands in for. A refusal is neither.
+	Outage, Overload bool
 }
 
 const soon = time.Second
@@ -87,21 +89,21 @@ var rows = [kinds]Row{
 	LimiterDown:     {Reason: "LIMITER_DOWN", GRPC: codes.Unavailable, HTTP: 503, Retry: soon},
 
 	Cancelled: {Reason: "CANCELLED", GRPC: codes.Canceled, HTTP: 499},
-	Deadline:  {Reason: "DEADLINE", GRPC: codes.DeadlineExceeded, HTTP: 504},
+	Deadline:  {Reason: "DEADLINE", GRPC: codes.DeadlineExceeded, HTTP: 504, Outage: true},
 	Expired:   {Reason: "DEADLINE_EXPIRED", GRPC: codes.DeadlineExceeded, HTTP: 504},
 
-	ModelNotReady:       {Reason: "MODEL_NOT_READY", GRPC: codes.Unavailable, HTTP: 503, Retry: soon, Breaker: true, Canary: true, Elsewhere: true},
-	NoEndpoint:          {Reason: "NO_ENDPOINT", GRPC: codes.Unavailable, HTTP: 503, Retry: soon},
-	EndpointLost:        {Reason: "ENDPOINT_LOST", GRPC: codes.Unavailable, HTTP: 503, Retry: soon, Breaker: true, Canary: true, Elsewhere: true},
+	ModelNotReady:       {Reason: "MODEL_NOT_READY", GRPC: codes.Unavailable, HTTP: 503, Retry: soon, Breaker: true, Canary: true, Elsewhere: true, Outage: true},
+	NoEndpoint:          {Reason: "NO_ENDPOINT", GRPC: codes.Unavailable, HTTP: 503, Retry: soon, Outage: true},
+	EndpointLost:        {Reason: "ENDPOINT_LOST", GRPC: codes.Unavailable, HTTP: 503, Retry: soon, Breaker: true, Canary: true, Elsewhere: true, Outage: true},
 	SequenceLost:        {Reason: "SEQUENCE_LOST", GRPC: codes.Unavailable, HTTP: 503, Breaker: true, Canary: true},
-	Draining:            {Reason: "UPSTREAM_DRAINING", GRPC: codes.Unavailable, HTTP: 503, Retry: soon, Breaker: true, Canary: true, Elsewhere: true},
-	UpstreamQueue:       {Reason: "OVERLOADED", GRPC: codes.ResourceExhausted, HTTP: 429, Retry: soon, Elsewhere: true},
+	Draining:            {Reason: "UPSTREAM_DRAINING", GRPC: codes.Unavailable, HTTP: 503, Retry: soon, Breaker: true, Canary: true, Elsewhere: true, Outage: true},
+	UpstreamQueue:       {Reason: "OVERLOADED", GRPC: codes.ResourceExhausted, HTTP: 429, Retry: soon, Elsewhere: true, Overload: true},
 	UpstreamFailed:      {Reason: "UPSTREAM_FAILED", GRPC: codes.Internal, HTTP: 500, Breaker: true, Canary: true},
-	UpstreamUnavailable: {Reason: "UPSTREAM_UNAVAILABLE", GRPC: codes.Unavailable, HTTP: 503, Retry: soon, Breaker: true, Canary: true, Elsewhere: true},
+	UpstreamUnavailable: {Reason: "UPSTREAM_UNAVAILABLE", GRPC: codes.Unavailable, HTTP: 503, Retry: soon, Breaker: true, Canary: true, Elsewhere: true, Outage: true},
 	UpstreamRefused:     {Reason: "UPSTREAM_REFUSED", GRPC: codes.Unavailable, HTTP: 503},
-	UpstreamTimeout:     {Reason: "UPSTREAM_TIMEOUT", GRPC: codes.DeadlineExceeded, HTTP: 504, Breaker: true, Canary: true},
+	UpstreamTimeout:     {Reason: "UPSTREAM_TIMEOUT", GRPC: codes.DeadlineExceeded, HTTP: 504, Breaker: true, Canary: true, Outage: true},
 
-	Overloaded:   {Reason: "OVERLOADED", GRPC: codes.ResourceExhausted, HTTP: 429, Retry: soon},
+	Overloaded:   {Reason: "OVERLOADED", GRPC: codes.ResourceExhausted, HTTP: 429, Retry: soon, Overload: true},
 	ShuttingDown: {Reason: "DRAINING", GRPC: codes.Unavailable, HTTP: 503, Retry: soon},
 }
 

@@ -95,6 +95,7 @@ type Call struct {
 
 	// fallback
 	Degraded *Degraded // set when the answer is not the target's
+	Reserve  float64   // share of the time for an answer that is kept for the target to be asked next, 0 to 1
 
 	// deadline
 	Deadline time.Time // when the upstream must have answered; zero when nothing limits it

@@ -70,7 +70,21 @@ type Target struct {
 	Upstream string // name of the upstream
 	Asked    string // the model's name as clients know it, for labels
 	Pool     Pool
+	// Absent is set for what stands in the place of a target that nobody can name while no upstream answers: the fault
+	// that calls to it end with, unless there is a fallback. Its Name is "".
+	Absent error
 }
+
+// Nowhere is what stands in the place of a target of the model that clients know as asked: "" when it is not known
+// whether there is one of that name. Why is the fault that says so.
+func Nowhere(asked string, why error) *Target {
+	return &Target{Asked: asked, Pool: nowhere{why}, Absent: why}
+}
+
+type nowhere struct{ why error }
+
+func (n nowhere) Pick(*Call, []Endpoint) (Endpoint, error) { return nil, n.why }
+func (n nowhere) Ready() bool                              { return false }
 
 // Pool is the part of an upstream that can serve one target. Its state outlives reloads of the configuration.
 type Pool interface {
@@ -92,7 +106,8 @@ type Endpoint interface {
 // Tensors says how the flat bytes of a PredictionRequest become tensors and which output answers it.
 type Tensors struct {
 	Inputs     []Tensor
-	Output     string // name of the output that becomes output_tensor; "" is the first floating-point one
+	Outputs    []Tensor // what is known of them; empty where nothing is
+	Output     string   // name of the output that becomes output_tensor; "" is the first floating-point one
 	Confidence Confidence
 }
 

@@ -33,20 +33,23 @@ type Concurrency struct {
 	Queue    time.Duration // how long a call may wait for its place; 0: it does not
 }
 
-// Fallback is what answers in place of an outage: another target, else a score. The last one in the chain has a score,
-// or nothing, which is the error itself.
+// Fallback is what answers in place of an outage: another target, else a score. A chain of them ends with a score, or with
+// nothing, which is the error itself.
 type Fallback struct {
 	To    *Target   // asked first, where set
-	Else  *Fallback // when To fails too
-	Score *float64  // the answer, where set
+	Model *Model    // likewise, of another model: the target of its unpinned calls
+	Else  *Fallback // when they fail too, or cannot be asked
+	Score *float64  // the answer, where set; finite, and within FP32
 
-	Predict, V2 bool // protocols that get it
-	Overload    bool // it answers refusals for overload too, not only outages
+	// Of the first of a chain, and for all of it: the protocols that get it, and the failures that it stands in for.
+	Predict, V2      bool
+	Outage, Overload bool
 }
 
-// Degraded is how a call came to an answer that the model did not give.
+// Degraded is how a call came to an answer that its target did not give.
 type Degraded struct {
 	Cause  error   // the fault that it hides
+	From   *Target // where the call would have gone
 	Score  float64 // what was answered; without meaning where Target is set
 	Target *Target // that answered instead; nil when the score did
 }

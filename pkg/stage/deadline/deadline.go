@@ -38,8 +38,15 @@ func (Stage) Wrap(next inference.Handler) inference.Handler {
 		if limit <= 0 && !has {
 			return next(ctx, c)
 		}
+		start := c.Start
+		if c.Degraded != nil {
+			start = now // another target's turn, within what the first one has left
+		}
 		var cause *fault.Fault
-		c.Deadline, cause = sooner(now, c.Start, callers, has, limit)
+		c.Deadline, cause = sooner(now, start, callers, has, limit)
+		if c.Reserve > 0 {
+			c.Deadline = c.Deadline.Add(-time.Duration(c.Reserve * float64(c.Deadline.Sub(now))))
+		}
 		ctx, cancel := context.WithDeadlineCause(ctx, c.Deadline, cause)
 		defer cancel()
 		return next(ctx, c)

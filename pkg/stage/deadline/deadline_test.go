@@ -78,3 +78,31 @@ func TestAMessageOfAStreamIsNotBoundByTheModelsTimeout(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+func TestWhatIsReservedForAnotherTargetIsLeftOut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		c := call(time.Minute)
+		c.Reserve = 0.3
+		if _, kind, took := run(t, ctx, c); kind != fault.Deadline || took != 665*time.Millisecond {
+			t.Errorf("%s after %s; want DEADLINE after 70 %% of 950 ms", kind.Reason(), took)
+		}
+		c = call(2 * time.Second)
+		c.Reserve = 0.3
+		if _, kind, took := run(t, t.Context(), c); kind != fault.UpstreamTimeout || took != 1400*time.Millisecond {
+			t.Errorf("%s after %s; want UPSTREAM_TIMEOUT after 70 %% of 2 s", kind.Reason(), took)
+		}
+	})
+}
+
+func TestAnotherTargetsTimeoutBeginsWithItsTurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := call(time.Second)
+		c.Start = time.Now().Add(-time.Minute)
+		c.Degraded = &inference.Degraded{}
+		if reached, kind, took := run(t, t.Context(), c); !reached || kind != fault.UpstreamTimeout || took != time.Second {
+			t.Errorf("reached %v, %s after %s", reached, kind.Reason(), took)
+		}
+	})
+}
