@@ -12,6 +12,13 @@ const SplitTotal = "gateway_split_total"
 // LabelBy is what decided; see inference.Choice.
 const LabelBy = "by"
 
+// Names of attributes of log lines.
+const (
+	AttrSplitBy     = "split_by"     // what decided, where it was a rule
+	AttrSplitRule   = "split_rule"   // its name
+	AttrSplitReason = "split_reason" // what a script said, or why no rule had an answer
+)
+
 type splitKey struct{ model, version, target, by string }
 
 func newSplit() *prometheus.CounterVec {

@@ -348,6 +348,7 @@ func TestRecordingACallAllocatesNothing(t *testing.T) {
 	for what, f := range map[string]func(){
 		"a call":        func() { end(m, ok("fraud", "1", "model_v1", time.Millisecond)) },
 		"a failed call": func() { end(m, failed) },
+		"a choice":      func() { m.SplitChose(target, inference.ByWeights) },
 		"an attempt":    func() { a.Attempt(nil, target, "a:1", stats.OK, time.Millisecond) },
 	} {
 		if n := testing.AllocsPerRun(100, f); n > 0 {

@@ -18,7 +18,7 @@ const (
 )
 
 // logCall writes the access log: failures, slow calls, a sample of the rest, and at debug level everything.
-// Lines never have metadata in them other than the names a call is known under.
+// Lines never have metadata in them other than the names a call is known under, and what a script says its reason is.
 func (s *Stage) logCall(ctx context.Context, c *inference.Call, f *fault.Fault, d time.Duration, bytesIn int) {
 	level, reason := s.why(f, d)
 	var suppressed int
@@ -120,10 +120,26 @@ func targetAttrs(c *inference.Call) []slog.Attr {
 			slog.String(telemetry.AttrUpstream, t.Upstream),
 		)
 	}
+	attrs = append(attrs, choiceAttrs(&c.Choice)...)
 	if c.Endpoint != "" {
 		attrs = append(attrs, slog.String(telemetry.AttrEndpoint, c.Endpoint), slog.Int(telemetry.AttrAttempts, c.Attempts))
 	}
 	return append(attrs, slog.Int(telemetry.AttrAnswers, c.Answers))
+}
+
+// choiceAttrs says how a call came to its target, where rules had a say in it.
+func choiceAttrs(ch *inference.Choice) []slog.Attr {
+	if ch.Rule == "" && ch.Reason == "" {
+		return nil
+	}
+	attrs := []slog.Attr{slog.String(telemetry.AttrSplitBy, ch.By)}
+	if ch.Rule != "" {
+		attrs = append(attrs, slog.String(telemetry.AttrSplitRule, ch.Rule))
+	}
+	if ch.Reason != "" {
+		attrs = append(attrs, slog.String(telemetry.AttrSplitReason, clip(ch.Reason)))
+	}
+	return attrs
 }
 
 func faultAttrs(f *fault.Fault) []slog.Attr {

@@ -327,6 +327,27 @@ func TestLinesHaveNothingOfMetadataAndMessagesInThem(t *testing.T) {
 	}
 }
 
+func TestALineSaysWhichRuleChoseTheTargetWhereOneDid(t *testing.T) {
+	for _, tt := range []struct {
+		choice           inference.Choice
+		by, rule, reason any
+	}{
+		{inference.Choice{By: inference.ByScript, Rule: "night", Reason: "after 22:00"}, "script", "night", "after 22:00"},
+		{inference.Choice{By: inference.ByWeights, Rule: "weights"}, "weights", "weights", nil},
+		{inference.Choice{By: inference.ByStable, Reason: "timeout"}, "stable", nil, "timeout"},
+		{inference.Choice{By: inference.ByStable}, nil, nil, nil},
+		{inference.Choice{By: inference.ByPinned}, nil, nil, nil},
+	} {
+		r, c := newRig(slog.LevelDebug, Options{}), sample()
+		c.Choice = tt.choice
+		_ = r.call(c, 0, nil)
+		line := r.lines(t)[0]
+		if line["split_by"] != tt.by || line["split_rule"] != tt.rule || line["split_reason"] != tt.reason {
+			t.Errorf("%+v: %v", tt.choice, line)
+		}
+	}
+}
+
 func TestHugeNamesAreCutInTheLog(t *testing.T) {
 	r := newRig(slog.LevelInfo, Options{})
 	c := sample()
