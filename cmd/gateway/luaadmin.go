@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -15,6 +16,9 @@ import (
 
 	"github.com/model-gateway/model-gateway/pkg/scripts"
 )
+
+// mostExamples is how many decisions that change a push shows; replay shows more.
+const mostExamples = 5
 
 // onGateway is a command that asks a gateway about its scripts, and prints what it says, or that as it came.
 func onGateway(cmd *cobra.Command, do func(ctx context.Context, port *adminPort, out io.Writer, args []string, asJSON bool) error) *cobra.Command {
@@ -286,9 +290,10 @@ func statusText(i *scripts.Info) string {
 	}
 	if len(i.History) > 0 {
 		rows := [][]string{{"version", "since", "from", "by", ""}}
-		for _, e := range i.History {
+		now := slices.IndexFunc(i.History, func(e scripts.Entry) bool { return e.Hash == i.Hash })
+		for n, e := range i.History {
 			runs := ""
-			if e.Hash == i.Hash {
+			if n == now {
 				runs = "runs"
 			}
 			rows = append(rows, []string{short(e.Hash), since(e.When), origin(e.From), e.Who, runs})
@@ -320,7 +325,7 @@ func answerText(a *scripts.Answer) string {
 		fmt.Fprintf(&b, "Of %s, %d are decided otherwise and %d fail.\n", count(r.Calls, "recorded call"), r.Changed, r.Failed)
 		if len(r.Examples) > 0 {
 			rows := [][]string{{"call", "user", "from", "to", "why"}}
-			for _, e := range r.Examples {
+			for _, e := range r.Examples[:min(len(r.Examples), mostExamples)] {
 				rows = append(rows, []string{fmt.Sprint(e.Call), e.User, target(e.Before), target(e.After), e.Why})
 			}
 			b.WriteString("\n" + table(rows))
