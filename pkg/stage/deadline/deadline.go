@@ -44,8 +44,8 @@ func (Stage) Wrap(next inference.Handler) inference.Handler {
 		}
 		var cause *fault.Fault
 		c.Deadline, cause = sooner(now, start, callers, has, limit)
-		if c.Reserve > 0 {
-			c.Deadline = c.Deadline.Add(-time.Duration(c.Reserve * float64(c.Deadline.Sub(now))))
+		if left := c.Deadline.Sub(now); c.Reserve > 0 && left > 0 {
+			c.Deadline = c.Deadline.Add(-time.Duration(c.Reserve * float64(left)))
 		}
 		ctx, cancel := context.WithDeadlineCause(ctx, c.Deadline, cause)
 		defer cancel()
