@@ -46,6 +46,7 @@ const (
 	UpstreamUnavailable
 	UpstreamRefused
 	UpstreamTimeout
+	CircuitOpen // not asked: it fails, and its breaker is open
 	// the gateway
 	Overloaded
 	ShuttingDown
@@ -102,6 +103,7 @@ var rows = [kinds]Row{
 	UpstreamUnavailable: {Reason: "UPSTREAM_UNAVAILABLE", GRPC: codes.Unavailable, HTTP: 503, Retry: soon, Breaker: true, Canary: true, Elsewhere: true, Outage: true},
 	UpstreamRefused:     {Reason: "UPSTREAM_REFUSED", GRPC: codes.Unavailable, HTTP: 503},
 	UpstreamTimeout:     {Reason: "UPSTREAM_TIMEOUT", GRPC: codes.DeadlineExceeded, HTTP: 504, Breaker: true, Canary: true, Outage: true},
+	CircuitOpen:         {Reason: "BREAKER_OPEN", GRPC: codes.Unavailable, HTTP: 503, Retry: soon, Outage: true},
 
 	Overloaded:   {Reason: "OVERLOADED", GRPC: codes.ResourceExhausted, HTTP: 429, Retry: soon, Overload: true},
 	ShuttingDown: {Reason: "DRAINING", GRPC: codes.Unavailable, HTTP: 503, Retry: soon},

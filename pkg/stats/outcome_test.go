@@ -13,7 +13,7 @@ func TestEveryKindOfFaultHasTheRightOutcome(t *testing.T) {
 		fault.Deadline:        Deadline, fault.Expired: Deadline,
 		fault.Cancelled:     Cancelled,
 		fault.UpstreamQueue: Overload,
-		fault.Internal:      Refused, fault.NoEndpoint: Refused, fault.UpstreamRefused: Refused,
+		fault.Internal:      Refused, fault.NoEndpoint: Refused, fault.UpstreamRefused: Refused, fault.CircuitOpen: Refused,
 		fault.ShuttingDown: Refused, fault.Overloaded: Refused, fault.NotServed: Refused, fault.LimiterDown: Refused, fault.AuthUnavailable: Refused,
 	}
 	for _, k := range fault.Kinds() {
