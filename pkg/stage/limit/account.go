@@ -24,36 +24,54 @@ const (
 
 // account is what this replica knows of one bucket: how hot it is, what it has leased of it, until when it is empty,
 // and this replica's own share of its rate.
+//
+// There are many, rarely in the processor's caches: a call that is paid from a lease touches the first two lines of 64
+// bytes, and one that asks the store the third.
 type account struct {
-	name
-	key    string
-	counts *telemetry.LimitCounts
-	used   atomic.Int64 // moment of the last draw
-
-	mu   sync.Mutex
-	rule *inference.Limit // as the last call brought it
-	rate inference.Rate   // of this bucket, the subject's own if it has one
+	used    atomic.Int64 // moment of the last draw
+	kind    *kind
+	subject string
+	mu      sync.Mutex
+	rule    *inference.Limit // as the last call brought it
+	rate    inference.Rate   // of this bucket, the subject's own if it has one
 
 	// Heat: draws and tokens asked for in this second and in the one before.
 	second               int64
-	draws, drawsBefore   int
+	draws, drawsBefore   int32
 	tokens, tokensBefore float64
 
 	// The lease. A negative balance was borrowed on this replica's share and is paid back by the next lease.
 	balance   float64
+	nextFetch moment
 	holding   bool // counted as a lease
 	forgotten bool // not to be counted any more
 	fetching  bool
 	failing   bool // the last fetch failed
-	nextFetch moment
+	own       bool // as name has it
 
 	// Until when the bucket cannot pay overCost or more; freeAt is what callers are told.
 	over, freeAt moment
 	overCost     float64
+	key          string
+
+	// What the bucket held beside the last lease. Before the first it is taken to be full.
+	known   float64
+	knownAt moment
 
 	// This replica's share, a bucket of its own that is full at first.
 	share   float64
 	shareAt moment
+}
+
+// kind is what the buckets of one limit of one model have in common.
+type kind struct {
+	limit, model string
+	counts       *telemetry.LimitCounts
+}
+
+// is reports whether n names the account.
+func (a *account) is(n name) bool {
+	return a.subject == n.subject && a.own == n.own && a.kind.limit == n.limit && a.kind.model == n.model
 }
 
 // outcome is what an account says to a call.
@@ -83,7 +101,7 @@ const (
 func (a *account) use(l *inference.Limit) {
 	rate := rateOf(l, a.subject)
 	if a.rule != nil && rate != a.rate { // what is known of the old rate says nothing of the new one
-		a.over, a.overCost, a.nextFetch = 0, 0, 0
+		a.over, a.overCost, a.nextFetch, a.knownAt = 0, 0, 0, 0
 	}
 	a.rule, a.rate = l, rate
 }
@@ -173,8 +191,14 @@ func (a *account) take(l *inference.Limit, cost float64, now moment, alone bool,
 	return a.borrow(cost, now, peers)
 }
 
-// borrow pays from this replica's share and owes it to the bucket, which the next lease pays back.
+// borrow pays from this replica's share and owes it to the bucket, which the next lease pays back. It borrows no more than
+// this replica's share of what the bucket is known to hold.
 func (a *account) borrow(cost float64, now moment, peers float64) outcome {
+	left, needed := a.knownLeft(now)/peers+a.balance, min(cost, a.rate.Burst/peers)
+	if left < needed {
+		wait := untilPaid(a.rate.PerSecond/peers, needed-left)
+		return outcome{verdict: short, source: telemetry.SourceLocal, left: max(left, 0), wait: wait, fetch: a.wants(now, peers)}
+	}
 	o := a.fromShare(cost, now, peers, telemetry.SourceLocal)
 	if o.verdict == paid {
 		a.balance -= cost
@@ -182,6 +206,14 @@ func (a *account) borrow(cost float64, now moment, peers float64) outcome {
 	}
 	o.fetch = a.wants(now, peers)
 	return o
+}
+
+// knownLeft is what the bucket holds if nobody else draws from it.
+func (a *account) knownLeft(now moment) float64 {
+	if a.knownAt == 0 {
+		return a.rate.Burst
+	}
+	return Refill(a.rate, a.known, now-a.knownAt)
 }
 
 // whenDown decides without the store.
@@ -226,13 +258,15 @@ func (a *account) shareLeft(part inference.Rate, now moment) float64 {
 	return min(a.share+part.PerSecond*(now-a.shareAt).Seconds(), part.Burst)
 }
 
-// settled reports whether forgetting the account would give nothing away: its share is full again and it owes nothing.
+// settled reports whether forgetting the account would give nothing away: its share is full again, the bucket would be
+// too, and it owes nothing.
 // A limit per hour must not start anew because nobody came for five minutes.
 func (a *account) settled(now moment, peers float64) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	part := divide(a.rate, peers)
-	return a.balance >= 0 && a.shareLeft(part, now) >= part.Burst*(1-1e-9)
+	const nearly = 1 - 1e-9
+	return a.balance >= 0 && a.shareLeft(part, now) >= part.Burst*nearly && a.knownLeft(now) >= a.rate.Burst*nearly
 }
 
 // divide gives one of so many equal parts of a bucket.

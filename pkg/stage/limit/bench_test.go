@@ -2,14 +2,18 @@ package limit
 
 import (
 	"context"
+	"encoding/binary"
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/model-gateway/model-gateway/pkg/inference"
 )
 
 // instant is a store that costs nothing, so that what is measured is the stage.
 type instant struct{}
+
+func (instant) Within() time.Duration { return 0 }
 
 func (instant) Draw(_ context.Context, draws []Draw) (Verdict, error) {
 	for i := range draws {
@@ -65,22 +69,58 @@ func BenchmarkRefusedFromMemory(b *testing.B) {
 	benchmark(b, Options{Store: NewMemory(MemoryOptions{})}, limits(inference.DrawExact, 1))
 }
 
+// BenchmarkUsers is a call of one of many users to a model with two limits, once every user has been seen: what grows
+// with their number is what the processor's caches do not hold. What a user costs who was never seen is
+// BenchmarkNewUsers. One call is used for all of them, as a call is in the caches when it comes to this stage.
 func BenchmarkUsers(b *testing.B) {
-	for _, users := range []int{10, 1000, 100_000, 1_000_000} {
-		for _, alone := range []bool{true, false} {
-			b.Run(fmt.Sprintf("alone=%v/%d", alone, users), func(b *testing.B) {
-				c := limits(inference.DrawLease, 1e9)
-				calls := make([]*inference.Call, users)
-				for i := range calls {
-					calls[i] = by(c, fmt.Sprintf("user-%d", i))
+	for _, users := range []int{10, 1000, 100_000} {
+		names := make([]string, users)
+		for i := range names {
+			names[i] = fmt.Sprintf("user-%d", i*7919%users) // not in the order of memory
+		}
+		for _, c := range []struct {
+			name string
+			draw inference.Draw
+			o    Options
+		}{
+			{"exact", inference.DrawExact, Options{Store: instant{}}},
+			{"lease", inference.DrawLease, Options{Store: instant{}}},
+			{"memory", inference.DrawAuto, Options{Store: NewMemory(MemoryOptions{}), Alone: true}},
+		} {
+			b.Run(fmt.Sprintf("%s/%d", c.name, users), func(b *testing.B) {
+				s := New(c.o)
+				defer s.Close()
+				h := s.Wrap(func(context.Context, *inference.Call) error { return nil })
+				ctx, call := context.Background(), limits(c.draw, 1e9)
+				for _, name := range names {
+					call.User = name
+					_ = h(ctx, call)
 				}
-				o := Options{Store: instant{}}
-				if alone {
-					o = Options{Store: NewMemory(MemoryOptions{}), Alone: true}
+				b.ReportAllocs()
+				i := 0
+				for b.Loop() {
+					call.User = names[i]
+					_ = h(ctx, call)
+					if i++; i == len(names) {
+						i = 0
+					}
 				}
-				benchmark(b, o, calls...)
 			})
 		}
+	}
+}
+
+func BenchmarkNewUsers(b *testing.B) {
+	s := New(Options{Store: instant{}})
+	defer s.Close()
+	h := s.Wrap(func(context.Context, *inference.Call) error { return nil })
+	ctx, call := context.Background(), limits(inference.DrawExact, 1e9)
+	var name [8]byte
+	b.ReportAllocs()
+	for i := uint64(0); b.Loop(); i++ {
+		binary.BigEndian.PutUint64(name[:], i*0x9e3779b97f4a7c15)
+		call.User = string(name[:])
+		_ = h(ctx, call)
 	}
 }
 

@@ -64,7 +64,7 @@ func (b *book) find(n name) *account {
 	p.mu.RLock()
 	a := p.m[h]
 	p.mu.RUnlock()
-	if a == nil || a.name != n {
+	if a == nil || !a.is(n) {
 		return nil
 	}
 	return a
@@ -77,7 +77,7 @@ func (b *book) open(n name, create func(name) *account) *account {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	switch a := p.m[h]; {
-	case a != nil && a.name == n:
+	case a != nil && a.is(n):
 		return a
 	case a != nil:
 		b.forget(a)

@@ -43,7 +43,7 @@ func (s *Stage) explain(ctx context.Context, l *inference.Limit, model string, c
 	n := nameOf(l, model, c)
 	a := s.accounts.find(n)
 	if a == nil { // asking makes no account
-		a = &account{name: n, key: keyOf(n)}
+		a = &account{subject: n.subject, key: keyOf(n)}
 		a.use(l)
 	}
 	state := BucketState{

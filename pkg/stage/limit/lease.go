@@ -79,6 +79,7 @@ func (a *account) arrived(l Leased, err error, want float64, now moment) (again 
 		return 0
 	}
 	a.balance += l.Got
+	a.known, a.knownAt = l.Left, now
 	if l.Got >= want {
 		a.nextFetch, a.over = 0, 0
 		return 0

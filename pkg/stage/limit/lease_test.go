@@ -157,7 +157,7 @@ func TestThreeReplicasTogetherAdmitNoMoreThanTheBucketHolds(t *testing.T) {
 		draw  inference.Draw
 		least int
 		most  int
-	}{{inference.DrawExact, 1000, 1000}, {inference.DrawAuto, 700, 1000}, {inference.DrawLease, 700, 2000}} {
+	}{{inference.DrawExact, 1000, 1000}, {inference.DrawAuto, 700, 1000}, {inference.DrawLease, 700, 1667}} {
 		t.Run(c.draw.String(), func(t *testing.T) {
 			store := newRemote()
 			var rigs []*rig
@@ -185,6 +185,25 @@ func TestThreeReplicasTogetherAdmitNoMoreThanTheBucketHolds(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Beside what it has leased a replica lets through no more than the bucket is known to have.
+func TestOneReplicaNeverOverdrawsWhatItNeedNotShare(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, Options{Store: newRemote()})
+		r.SetSpanning([]*inference.Limit{{Name: "all", Per: inference.PerGlobal, Rate: perSecond(0, 11), Cost: inference.CostRows}})
+		for i, c := range []struct {
+			rows int64
+			in   bool
+		}{{2, true}, {4, true}, {2, true}, {4, false}, {3, true}, {1, false}} {
+			call := callTo()
+			call.Protocol, call.Head.Rows = inference.KServe, c.rows
+			if err := r.call(t.Context(), call); (err == nil) != c.in {
+				t.Errorf("call %d of %d rows: %v", i, c.rows, err)
+			}
+			synctest.Wait() // for the lease
+		}
+	})
 }
 
 func TestOnlySoManyBucketsAreRemembered(t *testing.T) {
@@ -215,8 +234,7 @@ func TestIdleBucketsAreForgotten(t *testing.T) {
 }
 
 // Whatever the limits are and whoever asks, without refill: no bucket that enforces pays more than it holds, a call
-// that nothing refuses is refused by nothing, and a refused call costs nobody a token. A bucket that spans models may, until
-// its lease has come, let through what this replica's share holds besides: docs/limits.md has that bound.
+// that nothing refuses is refused by nothing, and a refused call costs nobody a token.
 func TestBucketsPayTogetherOrNotAtAll(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		alone := rapid.Bool().Draw(rt, "alone")
@@ -266,11 +284,7 @@ func TestBucketsPayTogetherOrNotAtAll(t *testing.T) {
 						left[key] = l.Rate.Burst
 					}
 					keys = append(keys, key)
-					beyond := 0.0
-					if l.Per.Spans() && !alone {
-						beyond = l.Rate.Burst
-					}
-					want = want && (l.Mode == inference.Shadow || left[key]+beyond >= costOf(l.Cost, call))
+					want = want && (l.Mode == inference.Shadow || left[key] >= costOf(l.Cost, call))
 				}
 				err := r.Wrap(func(context.Context, *inference.Call) error { return nil })(t.Context(), call)
 				synctest.Wait() // for leases
@@ -284,7 +298,7 @@ func TestBucketsPayTogetherOrNotAtAll(t *testing.T) {
 				}
 				if err == nil {
 					for i, l := range append(append([]*inference.Limit{}, limits...), spanning...) {
-						if cost := costOf(l.Cost, call); left[keys[i]] >= cost || l.Per.Spans() && !alone {
+						if cost := costOf(l.Cost, call); left[keys[i]] >= cost {
 							left[keys[i]] -= cost
 						}
 					}

@@ -157,7 +157,7 @@ func (e *entry) count() {
 	case e.down:
 		d = telemetry.FallbackAllowed
 	}
-	e.account.counts.Decided(d, e.source)
+	e.account.kind.counts.Decided(d, e.source)
 }
 
 // draw asks the store, for as long as a call may wait. Only so many ask at once; others wait for their place.

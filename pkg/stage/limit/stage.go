@@ -53,7 +53,7 @@ type Stage struct {
 	peers    func() int
 	metrics  *telemetry.Metrics
 	accounts *book
-	counted  readmap.Map[name, *telemetry.LimitCounts]
+	kinds    readmap.Map[name, *kind]
 	spanning atomic.Pointer[spanning]
 	rounds   sync.Pool
 	epoch    time.Time
@@ -178,17 +178,17 @@ func (s *Stage) account(l *inference.Limit, model string, c *inference.Call) *ac
 		return a
 	}
 	return s.accounts.open(n, func(n name) *account {
-		a := &account{name: n, key: keyOf(n), counts: s.counts(n)}
+		a := &account{kind: s.kind(n), subject: n.subject, own: n.own, key: keyOf(n)}
 		a.use(l)
 		return a
 	})
 }
 
-// counts are shared by all buckets of a limit of a model.
-func (s *Stage) counts(n name) *telemetry.LimitCounts {
+// kind is shared by all buckets of a limit of a model.
+func (s *Stage) kind(n name) *kind {
 	n.subject, n.own = "", false
-	return s.counted.GetOrAdd(n, func(size int) (*telemetry.LimitCounts, bool) {
-		return s.metrics.Limit(n.limit, n.model), size < telemetry.MaxModels
+	return s.kinds.GetOrAdd(n, func(size int) (*kind, bool) {
+		return &kind{limit: n.limit, model: n.model, counts: s.metrics.Limit(n.limit, n.model)}, size < telemetry.MaxModels
 	})
 }
 
