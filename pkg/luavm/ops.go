@@ -184,19 +184,26 @@ func opFillFunc(L *lua.LState) int {
 	t := L.Get(1).(*lua.LTable)
 	index := int(L.Get(2).(lua.LNumber))
 	spec := string(L.Get(3).(lua.LString))
-	at := 4
-	for _, c := range []byte(spec) {
-		switch c {
-		case 'k':
-			r.rawSet(L, t, L.Get(at), L.Get(at+1))
-			at += 2
-		case 'p':
-			r.rawSet(L, t, lua.LNumber(index), L.Get(at))
-			index, at = index+1, at+1
-		default:
-			for top := L.GetTop(); at <= top; at++ {
-				r.rawSet(L, t, lua.LNumber(index), L.Get(at))
-				index++
+	for _, keyed := range []bool{true, false} { // where both name one index, that without a key holds
+		at := 4
+		for _, c := range []byte(spec) {
+			switch {
+			case c == 'k':
+				if keyed {
+					r.rawSet(L, t, L.Get(at), L.Get(at+1))
+				}
+				at += 2
+			case keyed:
+				at++
+			default:
+				last := at
+				if c == 'm' {
+					last = L.GetTop()
+				}
+				for ; at <= last; at++ {
+					r.rawSet(L, t, lua.LNumber(index), L.Get(at))
+					index++
+				}
 			}
 		}
 	}

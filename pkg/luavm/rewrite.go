@@ -358,6 +358,9 @@ func (w *rewriter) table(e *ast.TableExpr) ast.Expr {
 			f.Key = w.key(f.Key)
 		}
 		f.Value = w.expr(f.Value)
+		if f.Key != nil {
+			single(f.Value) // or the compiler takes a call that stands last for the rest of the list
+		}
 		if f.Key == nil && i == len(e.Fields)-1 && spreads(f.Value) {
 			static = false
 		}

@@ -1,6 +1,8 @@
 package luavm
 
 import (
+	"encoding/json"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -74,6 +76,7 @@ func TestScriptsComputeAsLuaDoes(t *testing.T) {
 		`local t = {[1.5] = "f", [true] = "b", [-1] = "n"}; return t[1.5] .. t[true] .. t[-1]`:      "fbn",
 		`local t = {f = function(x) return x .. "!" end}; return t.f "hi"`:                          "hi!",
 		`local t = {{a = {b = {c = "d"}}}}; return t[1].a.b.c`:                                      "d",
+		`local t = {"a", k = tostring("b")}; return #t .. t.k`: "1b",
 		// arithmetic
 		`return tostring("010" + 0) .. "," .. ("0x10" + 0) .. "," .. -"2" .. "," .. "7" % 4`: "10,16,-2,3",
 		`return 7 % 3 .. "," .. -7 % 3 .. "," .. 7 % -3 .. "," .. 5.5 % 2`:                   "1,2,-2,1.5",
@@ -139,6 +142,26 @@ func TestScriptsComputeAsLuaDoes(t *testing.T) {
 		d, err := ask(t, src, facts())
 		if err != nil || d.Target != want {
 			t.Errorf("%s\n got %q, %v\nwant %q", src, d.Target, err, want)
+		}
+	}
+}
+
+// testdata/luajit.json has programs that were made up at random, and what LuaJIT 2.1 says to them.
+func TestRandomProgramsAnswerWhatLuaJITAnswers(t *testing.T) {
+	var golden struct {
+		Before, After string
+		Programs      [][2]string
+	}
+	b, err := os.ReadFile("testdata/luajit.json")
+	if err == nil {
+		err = json.Unmarshal(b, &golden)
+	}
+	if err != nil || len(golden.Programs) < 300 {
+		t.Fatal(len(golden.Programs), err)
+	}
+	for _, p := range golden.Programs {
+		if d, err := ask(t, golden.Before+p[0]+golden.After, &Input{}); err != nil || d.Target != p[1] {
+			t.Errorf("%s\n got %q, %v\nwant %q", p[0], d.Target, err, p[1])
 		}
 	}
 }
