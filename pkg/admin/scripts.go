@@ -70,9 +70,9 @@ func (o *Options) putScript(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	name := r.PathValue("name")
-	put := func() (any, string, error) { return o.Scripts.Put(r.Context(), name, source, who(r), dry) }
+	put := func(ctx context.Context) (any, string, error) { return o.Scripts.Put(ctx, name, source, who(r), dry) }
 	if dry {
-		said, _, err := put()
+		said, _, err := put(r.Context())
 		tell(w, said, err)
 		return
 	}
@@ -96,16 +96,16 @@ func (o *Options) rollbackScript(w http.ResponseWriter, r *http.Request) {
 		noScript(w, r)
 		return
 	}
-	o.changeScript(w, r, "roll back script", func() (any, string, error) {
-		return o.Scripts.Rollback(r.Context(), r.PathValue("name"), command.To, who(r))
+	o.changeScript(w, r, "roll back script", func(ctx context.Context) (any, string, error) {
+		return o.Scripts.Rollback(ctx, r.PathValue("name"), command.To, who(r))
 	})
 }
 
 // changeScript makes a change of a script and keeps it for the record, by the hash of the version that runs.
-func (o *Options) changeScript(w http.ResponseWriter, r *http.Request, what string, do func() (any, string, error)) {
+func (o *Options) changeScript(w http.ResponseWriter, r *http.Request, what string, do func(context.Context) (any, string, error)) {
 	name := r.PathValue("name")
 	e := Entry{Who: who(r), What: what + " " + name, OldHash: o.Scripts.Hash(name), Result: Done, Address: r.RemoteAddr}
-	said, scope, err := do()
+	said, scope, err := do(r.Context())
 	e.Scope = scope
 	if err != nil {
 		e.Result = "refused: " + err.Error()

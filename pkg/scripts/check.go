@@ -31,7 +31,8 @@ type checked struct {
 
 // judge says whether a version may run: everything that is wrong with it, at once. before is the version that runs, nil
 // for none. withCases runs the cases; who goes back to an older version does not, since they are written for the newer.
-func (s *Store) judge(u *unit, source []byte, before *version, withCases bool) checked {
+func (s *Store) judge(ctx context.Context, u *unit, source []byte, before *version, withCases bool) checked {
+	ctx = context.WithoutCancel(ctx) // whole, even if whoever asked leaves meanwhile
 	var c checked
 	name := u.name + suffix
 	script, err := luavm.Compile(name, source, s.limits())
@@ -48,11 +49,11 @@ func (s *Store) judge(u *unit, source []byte, before *version, withCases bool) c
 		c.problems = append(c.problems, s.targets(u, script)...)
 	}
 	if withCases {
-		n, problems := s.runCases(u, c.script)
+		n, problems := s.runCases(ctx, u, c.script)
 		c.cases, c.problems = n, append(c.problems, problems...)
 	}
 	if len(c.problems) == 0 {
-		c.replay = s.replay(u, script, before)
+		c.replay = s.replay(ctx, u, script, before)
 		if p, bad := hopeless(name, c.replay); bad {
 			c.problems = append(c.problems, p)
 		}
@@ -116,7 +117,7 @@ func lineOf(source, text string) int {
 }
 
 // runCases reads the cases, and runs them where there is a script.
-func (s *Store) runCases(u *unit, script *luavm.Script) (int, luavm.Problems) {
+func (s *Store) runCases(ctx context.Context, u *unit, script *luavm.Script) (int, luavm.Problems) {
 	name := u.name + cases.Suffix
 	switch {
 	case u.cases.err != nil:
@@ -135,7 +136,7 @@ func (s *Store) runCases(u *unit, script *luavm.Script) (int, luavm.Problems) {
 	if script == nil {
 		return 0, nil
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), casesWithin)
+	ctx, cancel := context.WithTimeout(ctx, casesWithin)
 	defer cancel()
 	results, err := f.Run(ctx, script)
 	problems := f.Failures(results)
@@ -146,7 +147,7 @@ func (s *Store) runCases(u *unit, script *luavm.Script) (int, luavm.Problems) {
 }
 
 // replay runs both versions on what was recorded; nil when nothing was.
-func (s *Store) replay(u *unit, script *luavm.Script, before *version) *cases.Replayed {
+func (s *Store) replay(ctx context.Context, u *unit, script *luavm.Script, before *version) *cases.Replayed {
 	calls := s.calls.of(u.name)
 	if len(calls) == 0 {
 		return nil
@@ -155,7 +156,7 @@ func (s *Store) replay(u *unit, script *luavm.Script, before *version) *cases.Re
 	if before != nil {
 		old = before.script
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), replayWithin)
+	ctx, cancel := context.WithTimeout(ctx, replayWithin)
 	defer cancel()
 	r := cases.Replay(ctx, calls, old, script, s.use(u.name).known, nil)
 	return &r

@@ -1,6 +1,7 @@
 package scripts
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -33,21 +34,21 @@ func hashOf(text []byte) string {
 
 // scan reads the folder and settles every script whose file, cases or use have changed. A folder that cannot be read
 // changes nothing. The caller holds change.
-func (s *Store) scan() error {
+func (s *Store) scan(ctx context.Context) error {
 	names, err := s.list()
 	if err != nil {
 		if text := err.Error(); text != s.dirError {
 			s.dirError = text
 			s.log.Error("the folder of scripts cannot be read; scripts stay as they are", "dir", s.opts.Dir, "error", err)
 		}
-		return s.settleAll(nil, err)
+		return s.settleAll(ctx, nil, err)
 	}
 	s.dirError = ""
-	return s.settleAll(names, nil)
+	return s.settleAll(ctx, names, nil)
 }
 
 // settleAll settles those that are listed, and all others that there are. With an error files stay as they were read.
-func (s *Store) settleAll(names []string, failed error) error {
+func (s *Store) settleAll(ctx context.Context, names []string, failed error) error {
 	var refused []error
 	if failed != nil {
 		refused = append(refused, failed)
@@ -69,7 +70,7 @@ func (s *Store) settleAll(names []string, failed error) error {
 		if failed == nil {
 			s.read(u)
 		}
-		s.settle(u)
+		s.settle(ctx, u)
 		if len(u.problems) > 0 {
 			refused = append(refused, u.problems)
 		}

@@ -146,7 +146,7 @@ func (s *Store) Follow(ctx context.Context) error {
 		s.change.Unlock()
 		return nil // what was asked for is older than what was changed here meanwhile; next time
 	}
-	s.follow(known, rev, ids, theirs)
+	s.follow(ctx, known, rev, ids, theirs)
 	edits = s.edits
 	s.change.Unlock()
 	return s.publish(ctx, edits, ids)
@@ -181,13 +181,13 @@ func (s *Store) fetch(ctx context.Context, name string) (*override, error) {
 	}
 	if err != nil || o.ID != id {
 		s.log.Warn("a change of a script on another replica cannot be used", "script", name, "error", err)
-		return nil, nil //nolint:nilerr // it cannot be helped by asking again
+		return nil, nil // asking again would not help
 	}
 	return o, nil
 }
 
 // follow puts to use what is shared: ids is all there is, theirs what is new here. The caller holds change.
-func (s *Store) follow(known, rev string, ids map[string]string, theirs map[string]*override) {
+func (s *Store) follow(ctx context.Context, known, rev string, ids map[string]string, theirs map[string]*override) {
 	lost := rev == "" || (known != "" && epochOf(known) != epochOf(rev))
 	s.rev = rev
 	for _, u := range s.everything() {
@@ -204,7 +204,7 @@ func (s *Store) follow(known, rev string, ids map[string]string, theirs map[stri
 			o.pending = true
 			u.show(s)
 		case !o.pending: // it was taken back
-			s.take(u, nil)
+			s.take(ctx, u, nil)
 		}
 	}
 	for name, o := range theirs {
@@ -215,7 +215,7 @@ func (s *Store) follow(known, rev string, ids map[string]string, theirs map[stri
 		if mine := u.override; mine != nil && mine.pending && mine.When.After(o.When) {
 			continue // ours is newer; it is shared next
 		}
-		s.take(u, o)
+		s.take(ctx, u, o)
 	}
 }
 
@@ -228,7 +228,7 @@ func (s *Store) unitOf(name string) *unit {
 }
 
 // take puts an override of another replica to use, or with nil goes back to the file.
-func (s *Store) take(u *unit, o *override) {
+func (s *Store) take(ctx context.Context, u *unit, o *override) {
 	before := ""
 	if v := u.running.Load(); v != nil {
 		before = v.script.Hash
@@ -241,7 +241,7 @@ func (s *Store) take(u *unit, o *override) {
 		who = o.Who
 	}
 	u.override = o
-	s.settle(u)
+	s.settle(ctx, u)
 	if v := u.running.Load(); s.opts.Changed != nil && v != nil && v.script.Hash != before {
 		c := Change{Script: u.name, Who: who, OldHash: before, NewHash: v.script.Hash}
 		if len(u.problems) > 0 {
@@ -348,7 +348,7 @@ func (s *Store) Put(ctx context.Context, name string, source []byte, who string,
 	if before != nil {
 		a.Before = before.script.Hash
 	}
-	c := s.judge(u, source, before, true)
+	c := s.judge(ctx, u, source, before, true)
 	a.Cases, a.Replay = c.cases, c.replay
 	if len(c.problems) > 0 {
 		a.Problems = words(c.problems)
@@ -372,7 +372,7 @@ func (s *Store) edit(ctx context.Context, u *unit, o *override, a *Answer) {
 	s.edits++
 	u.override = o
 	s.shared(s.share(ctx, u, AnyID), a)
-	s.settle(u)
+	s.settle(ctx, u)
 	s.keep(u)
 }
 
@@ -412,7 +412,7 @@ func (s *Store) Rollback(ctx context.Context, name, to, who string) (Answer, err
 		return a, err
 	}
 	a.Hash = e.Hash
-	c := s.judge(u, []byte(e.Source), before, false)
+	c := s.judge(ctx, u, []byte(e.Source), before, false)
 	a.Replay = c.replay
 	if len(c.problems) > 0 {
 		a.Problems = words(c.problems)
@@ -442,7 +442,7 @@ func (s *Store) toFile(ctx context.Context, u *unit, a *Answer) error {
 		}
 		s.shared(err, a)
 	}
-	s.settle(u)
+	s.settle(ctx, u)
 	s.keep(u)
 	if a.Hash = u.file.hash; len(u.problems) > 0 {
 		a.Problems = words(u.problems)

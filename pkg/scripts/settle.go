@@ -1,6 +1,7 @@
 package scripts
 
 import (
+	"context"
 	"fmt"
 	"time"
 
@@ -31,12 +32,12 @@ func (u *unit) want() (w wanted, ok bool) {
 
 // settle makes what ought to run run, if it holds; else the last good version stays, and problems say why. Nothing is
 // done where nothing has changed. The caller holds change.
-func (s *Store) settle(u *unit) {
+func (s *Store) settle(ctx context.Context, u *unit) {
 	defer u.show(s)
 	w, ok := u.want()
 	use := s.use(u.name)
 	if !ok {
-		s.settleGone(u, use)
+		s.settleGone(ctx, u, use)
 		return
 	}
 	now := tried{hash: w.hash, cases: u.cases.hash, source: w.from, use: use.key(), deadline: s.limits().Deadline}
@@ -46,7 +47,7 @@ func (s *Store) settle(u *unit) {
 	}
 	running := u.running.Load()
 	// Who went back to a version did not have to pass the cases of another; neither has it later.
-	c := s.judge(u, w.source, running, w.from == FromFile)
+	c := s.judge(ctx, u, w.source, running, w.from == FromFile)
 	if u.file.err != nil {
 		c.problems = append(c.problems, unreadable(u.name+suffix, u.file.err))
 	}
@@ -56,7 +57,7 @@ func (s *Store) settle(u *unit) {
 		before = running.script.Hash
 	}
 	if len(c.problems) > 0 {
-		s.refuse(u, w, c.problems)
+		s.refuse(ctx, u, w, c.problems)
 	} else {
 		u.problems = nil
 		s.swap(u, w, c.script)
@@ -88,7 +89,7 @@ func replayed(r *cases.Replayed) string {
 
 // settleGone is for a script whose file is not there. One that the configuration names stays as it last was: a typo in
 // a shell must not move users. One that was only found by its name goes with its file.
-func (s *Store) settleGone(u *unit, use Use) {
+func (s *Store) settleGone(ctx context.Context, u *unit, use Use) {
 	running := u.running.Load()
 	if !use.Named && u.file.err == nil {
 		s.drop(u)
@@ -108,17 +109,17 @@ func (s *Store) settleGone(u *unit, use Use) {
 	if u.file.err != nil {
 		problem = unreadable(u.name+suffix, u.file.err)
 	}
-	s.refuse(u, w, luavm.Problems{problem})
+	s.refuse(ctx, u, w, luavm.Problems{problem})
 }
 
 // refuse keeps the last good version, and says why.
-func (s *Store) refuse(u *unit, w wanted, problems luavm.Problems) {
+func (s *Store) refuse(ctx context.Context, u *unit, w wanted, problems luavm.Problems) {
 	u.problems = problems
 	if s.metrics != nil {
 		s.metrics.Refused(u.name)
 	}
 	if u.running.Load() == nil {
-		s.lastGood(u, w.hash)
+		s.lastGood(ctx, u, w.hash)
 	}
 	v := u.running.Load()
 	if v != nil && v.script.Hash != w.hash && v.source != FromLastGood {
@@ -133,12 +134,12 @@ func (s *Store) refuse(u *unit, w wanted, problems luavm.Problems) {
 }
 
 // lastGood makes the newest version of the history that can still run run.
-func (s *Store) lastGood(u *unit, not string) {
+func (s *Store) lastGood(ctx context.Context, u *unit, not string) {
 	for _, e := range u.history {
 		if e.Hash == not {
 			continue
 		}
-		c := s.judge(u, []byte(e.Source), nil, false)
+		c := s.judge(ctx, u, []byte(e.Source), nil, false)
 		if len(c.problems) == 0 {
 			u.running.Store(&version{script: c.script, source: FromLastGood, who: e.Who, when: e.When, gate: new(gate)})
 			return

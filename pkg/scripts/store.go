@@ -175,16 +175,18 @@ func New(o Options) *Store {
 	if s.stateDir() == "" {
 		s.log.Warn("no state_dir: last good versions of scripts are not kept, and a start with a broken script has none")
 	}
-	s.Reload()
+	_ = s.Reload() // it has been logged
 	return s
 }
 
 // Reload looks at the files now, and judges what has changed since: files, cases, and what the options say of targets and
 // limits. Call it when the configuration has changed. The error lists what is refused; what was good stays in force.
-func (s *Store) Reload() error {
+func (s *Store) Reload() error { return s.reload(context.Background()) }
+
+func (s *Store) reload(ctx context.Context) error {
 	s.change.Lock()
 	defer s.change.Unlock()
-	return s.scan()
+	return s.scan(ctx)
 }
 
 // Has reports whether there is a script of that name, also one of which no version is good.

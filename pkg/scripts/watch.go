@@ -56,7 +56,7 @@ func (s *Store) watchFiles(ctx context.Context) {
 			since = time.Time{}
 			f.follow()
 			f.touched()
-			_ = s.Reload() // it has been logged
+			_ = s.reload(ctx) // it has been logged
 			if f.touched() {
 				wait() // somebody wrote meanwhile
 			}
