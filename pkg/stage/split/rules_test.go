@@ -215,7 +215,6 @@ func TestARuleThatDecidesSetsItsHeaders(t *testing.T) {
 }
 
 func TestAMillionUsersArePlacedByTheirSharesAndStay(t *testing.T) {
-	const users = 1_000_000
 	shares := []float64{70, 20, 10}
 	before := declared(weights("fraud-2026-11", []*inference.Target{v1, v2, v3}, shares...))
 	after := declared(weights("fraud-2026-11", []*inference.Target{v1, v2, v3}, 60, 30, 10))

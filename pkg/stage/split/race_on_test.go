@@ -1,0 +1,5 @@
+//go:build race
+
+package split
+
+const users = 50_000
