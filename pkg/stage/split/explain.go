@@ -118,10 +118,8 @@ func scriptWhy(a answer) string {
 		return "the script says: " + a.choice.Reason
 	case a.target != nil:
 		return "the script answers it"
-	case a.choice.Reason != "" && a.final:
-		return a.choice.Reason + "; so the stable target serves"
 	case a.final:
-		return "the script failed, so the stable target serves"
+		return "it ended with " + strings.TrimPrefix(a.choice.Reason, scriptSays(a.choice.Rule)) + ", so the stable target serves"
 	case a.choice.Reason != "":
 		return "no opinion: " + a.choice.Reason
 	}

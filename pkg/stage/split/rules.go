@@ -116,14 +116,21 @@ func (s *Stage) runner(question bool) run {
 func (s *Stage) byScript(ctx context.Context, c *inference.Call, script string, run run) answer {
 	name, reason, opinion := run(ctx, c.Model.Name, script, c)
 	a := answer{final: opinion, choice: inference.Choice{By: inference.ByScript, Rule: script, Reason: reason}}
-	if name == "" || !opinion {
+	switch {
+	case !opinion:
+		return a
+	case name == "":
+		a.choice.Reason = scriptSays(script) + reason
 		return a
 	}
 	if a.target = c.Model.Named(name); a.target == nil {
-		a.choice.Reason = "script " + script + " answered " + clip(name) + ", which is no target now"
+		a.choice.Reason = scriptSays(script) + clip(name) + " is no target now"
 	}
 	return a
 }
+
+// scriptSays begins the reason for which a script sends a call nowhere.
+func scriptSays(script string) string { return "script " + script + ": " }
 
 // clip keeps what a script made up short enough for a log line.
 func clip(s string) string {

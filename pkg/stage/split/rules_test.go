@@ -100,7 +100,7 @@ func header(values ...string) map[string][]string { return map[string][]string{"
 
 func TestTheFirstRuleWithAnAnswerDecidesAndElseTheStableTarget(t *testing.T) {
 	scripts := fakeScripts{
-		"v3": says("model_v3", "night", true), "none": says("", "", false), "failed": says("", "script failed: line 3", true),
+		"v3": says("model_v3", "night", true), "none": says("", "", false), "failed": says("", "timeout", true),
 		"nonsense": says("model_v9", "", true),
 	}
 	all := []*inference.Target{v1, v2, v3}
@@ -122,9 +122,9 @@ func TestTheFirstRuleWithAnAnswerDecidesAndElseTheStableTarget(t *testing.T) {
 		"weights under a condition that does not":     {model: declared(under("premium", weights("s", all, 0, 100))), target: v1, by: "stable"},
 		"a script under a condition that does not":    {model: declared(under("premium", script("v3"))), target: v1, by: "stable"},
 		"a script without an opinion":                 {model: declared(script("none"), inference.Rule{Name: "always", To: v2}), target: v2, by: "always"},
-		"a script that failed":                        {model: declared(script("failed"), inference.Rule{Name: "always", To: v2}), target: v1, by: "stable", reason: "script failed: line 3"},
-		"a script that answers no target":             {model: declared(script("nonsense"), inference.Rule{Name: "always", To: v2}), target: v1, by: "stable", reason: "script nonsense answered model_v9, which is no target now"},
-		"a script that answers a version that is not": {model: undeclared(script("v3")), target: v1, by: "stable", reason: "script v3 answered model_v3, which is no target now"},
+		"a script that failed":                        {model: declared(script("failed"), inference.Rule{Name: "always", To: v2}), target: v1, by: "stable", reason: "script failed: timeout"},
+		"a script that answers no target":             {model: declared(script("nonsense"), inference.Rule{Name: "always", To: v2}), target: v1, by: "stable", reason: "script nonsense: model_v9 is no target now"},
+		"a script that answers a version that is not": {model: undeclared(script("v3")), target: v1, by: "stable", reason: "script v3: model_v3 is no target now"},
 		"a rule to a version that is not":             {model: undeclared(inference.Rule{Name: "always", To: v3}), target: v1, by: "stable", reason: "model_v3 is not on the upstream now"},
 		"a rule to a version that is":                 {model: undeclared(inference.Rule{Name: "always", To: v2}), target: v2, by: "always"},
 		"weights of which one is not there":           {model: undeclared(weights("s", all, 0, 0, 100)), call: inference.Call{Identity: inference.Identity{User: "ann"}}, target: v1, by: "stable", reason: "model_v3 is not on the upstream now"},
@@ -302,7 +302,11 @@ func TestChoicesAreCountedWhereThereIsSomethingToChoose(t *testing.T) {
 }
 
 func TestEveryRuleSaysWhatItWouldAnswerAndWhy(t *testing.T) {
-	s := &Stage{Scripts: fakeScripts{"night": says("model_v3", "after 22:00", true), "none": says("", "", false)}, Counts: counts{}}
+	s := &Stage{Scripts: fakeScripts{"night": says("model_v3", "after 22:00", true), "none": says("", "", false), "failed": says("", "no_key", true)}, Counts: counts{}}
+	failed := &inference.Call{Model: declared(script("failed"))}
+	if said, err := s.Explain(t.Context(), failed); err != nil || failed.Target != v1 || len(said) != 1 || !said[0].Decides || said[0].Why != "it ended with no_key, so the stable target serves" {
+		t.Errorf("%+v, %v", said, err)
+	}
 	m := declared(premium(v2), script("none"), script("night"), weights("salt", []*inference.Target{v1, v2}, 90, 10))
 	c := &inference.Call{Model: m, Incoming: header("free"), Identity: inference.Identity{User: "ann"}}
 	said, err := s.Explain(t.Context(), c)
