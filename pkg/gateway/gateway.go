@@ -27,6 +27,7 @@ import (
 	"github.com/model-gateway/model-gateway/pkg/front/grpcfront"
 	"github.com/model-gateway/model-gateway/pkg/front/httpfront"
 	"github.com/model-gateway/model-gateway/pkg/inference"
+	"github.com/model-gateway/model-gateway/pkg/scripts"
 	"github.com/model-gateway/model-gateway/pkg/stage/authorize"
 	"github.com/model-gateway/model-gateway/pkg/stage/deadline"
 	"github.com/model-gateway/model-gateway/pkg/stage/forward"
@@ -73,6 +74,11 @@ type Gateway struct {
 	inject    inject.Stage
 	forward   forward.Stage
 
+	scripts    *scripts.Store
+	scriptsFor atomic.Pointer[config.Config] // that scripts are held against
+	endWatch   context.CancelFunc
+	watching   sync.WaitGroup
+
 	pipeline *pipeline
 	grpc     *grpcfront.Front
 	http     *httpfront.Front
@@ -106,6 +112,7 @@ func New(cfg *config.Config, opts Options) (*Gateway, error) {
 	g.identify = identify.Stage{Auth: g.callers}
 	g.authorize = authorize.Stage{Access: &g.access, Declared: g.catalog.Declared}
 	g.resolve = resolve.Stage{Catalog: g.catalog}
+	g.openScripts(cfg)
 	g.inject = inject.Stage{TraceParent: g.traceParent}
 	g.forward = forward.Stage{Attempts: &telemetry.Attempts{Stats: g.stats, Metrics: g.metrics}}
 	g.mirror = g.newMirror()
@@ -138,7 +145,7 @@ func (g *Gateway) buildFronts(cfg *config.Config) {
 	if cfg.Listen.Admin != "" {
 		g.admin = admin.Server(admin.Options{
 			Gateway: view{g}, Metrics: metrics, Loopback: loopback(cfg.Listen.Admin), Profile: g.opts.Profile,
-			Callers: g.callers, Access: &g.access, Audit: g.opts.Audit, Explainer: g.explainer(),
+			Callers: g.callers, Access: &g.access, Audit: g.opts.Audit, Explainer: g.explainer(), Scripts: scripts.Port{Store: g.scripts},
 		})
 	}
 }
@@ -225,6 +232,7 @@ func (g *Gateway) use(cfg *config.Config) error {
 	}
 	g.upstreams.Store(&after)
 	g.catalog.Use(snapshot)
+	g.reloadScripts(cfg)
 	g.metrics.Reloaded(cfg.Hash, time.Now())
 	for name, u := range before {
 		if after[name] == nil {
@@ -250,6 +258,7 @@ func (g *Gateway) retire(u *upstream, grace time.Duration) {
 // Close frees the upstreams and all that runs in the background. Run does it by itself.
 func (g *Gateway) Close() error {
 	g.mirror.Close() // its copies use the upstreams
+	g.closeScripts()
 	for _, u := range *g.upstreams.Load() {
 		u.Close()
 		u.closeTLS()

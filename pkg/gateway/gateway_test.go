@@ -54,6 +54,7 @@ func model(t testing.TB) (*sandbox.Server, string) {
 type rig struct {
 	gateway *Gateway
 	address string
+	ops     string // the operators' port
 	conn    *grpc.ClientConn
 	stop    func() error // drains, and gives what Run returned
 }
@@ -82,7 +83,7 @@ func gatewayOf(t testing.TB, yaml string, env map[string]string) *rig {
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- g.Run(ctx, ports) }()
-	r := &rig{gateway: g, address: ports.Data.Addr().String()}
+	r := &rig{gateway: g, address: ports.Data.Addr().String(), ops: addr(ports.Admin)}
 	var once sync.Once
 	r.stop = func() (err error) {
 		once.Do(func() { cancel(); err = <-ended })
