@@ -70,6 +70,7 @@ func (c *compiler) compile(f *File) *Config {
 	c.cfg.Defaults = c.timeouts("defaults.timeout", f.Defaults.Timeout, inference.Timeouts{
 		Max: defaultMax, FirstAnswer: defaultFirstAnswer, Idle: defaultIdle,
 	})
+	c.cfg.Breaker = c.breaker("defaults.breaker", f.Defaults.Breaker, defaultBreaker)
 	c.upstreams(f.Upstreams)
 	c.lua(f.Lua)
 	c.models(f.Models)

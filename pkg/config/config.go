@@ -54,6 +54,10 @@ type Config struct {
 	StateDir string
 	// Defaults are the timeouts of models that pass through.
 	Defaults inference.Timeouts
+	// Fallback is that of models that pass through; nil where none do.
+	Fallback *inference.Fallback
+	// Breaker of models that pass through.
+	Breaker inference.Breaker
 	// Upstreams in the file's order, at least one.
 	Upstreams []Upstream
 	// Models in the file's order; may be none when names pass through.
@@ -130,6 +134,10 @@ type Model struct {
 	// Pins is PinsDeclared or PinsAny; PinsAny where there are no Targets.
 	Pins     string
 	Timeouts inference.Timeouts
+	// Breaker of each of its targets.
+	Breaker inference.Breaker
+	// SLO is what the model promises.
+	SLO SLO
 	// Tensors of Predict; nil means that the upstream's metadata tells.
 	Tensors *inference.Tensors
 	// Limits of this model: per model, user and model_caller.

@@ -74,10 +74,11 @@ func TestTheServedExampleCompilesToWhatItSays(t *testing.T) {
 		Control:   []string{"repository"},
 		StateDir:  "/var/lib/model-gateway",
 		Defaults:  defaults,
+		Breaker:   defaultBreaker,
 		Upstreams: []Upstream{{Name: "triton", Kind: Triton, DNS: "triton:8001", Traceparent: TraceSampled}},
 		Models: []Model{
 			{
-				Name: "fraud", Upstream: "triton", UpstreamModel: "fraud", Stable: "model_v1", Pins: PinsDeclared, Timeouts: fraud,
+				Name: "fraud", Upstream: "triton", UpstreamModel: "fraud", Stable: "model_v1", Pins: PinsDeclared, Timeouts: fraud, Breaker: defaultBreaker,
 				Targets: []Target{
 					{Name: "model_v1", Upstream: "triton", Model: "fraud", Version: "1"},
 					{Name: "model_v2", Upstream: "triton", Model: "fraud", Version: "2"},
@@ -88,7 +89,7 @@ func TestTheServedExampleCompilesToWhatItSays(t *testing.T) {
 					Output: "SCORE", Confidence: inference.Confidence{Output: "SCORE", Reduce: "max"},
 				},
 			},
-			{Name: "images/cnn", Upstream: "triton", UpstreamModel: "cnn", Pins: PinsAny, Timeouts: cnn},
+			{Name: "images/cnn", Upstream: "triton", UpstreamModel: "cnn", Pins: PinsAny, Timeouts: cnn, Breaker: defaultBreaker},
 		},
 	}
 	if diff := cmp.Diff(want, c); diff != "" {
@@ -244,6 +245,7 @@ func TestAModelNeedsToSayOnlyWhatIsNotClear(t *testing.T) {
 		Name: "m", Upstream: "triton", UpstreamModel: "m", Stable: "only", Pins: PinsDeclared,
 		Targets:  []Target{{Name: "only", Upstream: "triton", Model: "m", Version: "7"}},
 		Timeouts: inference.Timeouts{Max: 5 * time.Second, FirstAnswer: defaultFirstAnswer, Idle: time.Second},
+		Breaker:  defaultBreaker,
 	}
 	if diff := cmp.Diff(want, c.Models[0]); diff != "" {
 		t.Error(diff)

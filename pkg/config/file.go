@@ -314,24 +314,24 @@ type RetryFile struct {
 	Budget Percent `yaml:"budget"`
 }
 
-// BreakerFile is the section `breaker`.
+// BreakerFile is the section `breaker`. Each target has a breaker of its own.
 type BreakerFile struct {
 	// Window in which calls are counted.
 	Window Duration `yaml:"window"`
-	// MinCalls in it before the breaker may open.
-	MinCalls int `yaml:"min_calls" jsonschema:"minimum=1"`
-	// Failures is the share that opens it.
+	// MinCalls that must have ended in it before the breaker may open. Absent: 20.
+	MinCalls int `yaml:"min_calls" jsonschema:"minimum=1,maximum=100000"`
+	// Failures is the share of failed calls that opens it. Absent: 50%.
 	Failures Percent `yaml:"failures"`
-	// Slow is the share of slow calls that opens it.
+	// Slow is the share of slow calls that opens it. Absent: 60%.
 	Slow Percent `yaml:"slow"`
-	// SlowAfter is when a call counts as slow.
+	// SlowAfter is the time upstream from which a call counts as slow. Absent: the model's slo.p999; without that no call is slow.
 	SlowAfter Duration `yaml:"slow_after"`
 	// Open is how long it stays open at first.
 	Open Duration `yaml:"open"`
-	// OpenMax is the longest it stays open.
+	// OpenMax is the longest that it stays open, at least open and at most 1h. Absent: 300s.
 	OpenMax Duration `yaml:"open_max"`
-	// Probes let through while half-open.
-	Probes int `yaml:"probes" jsonschema:"minimum=1"`
+	// Probes are the calls that must go well, and the most that are let through at once, before it closes again. Absent: 5.
+	Probes int `yaml:"probes" jsonschema:"minimum=1,maximum=1000"`
 }
 
 // ProbeFile is the section `probe`.
@@ -516,10 +516,11 @@ type ConfidenceFile struct {
 	Reduce string `yaml:"reduce" jsonschema:"enum=first,enum=max,enum=mean"`
 }
 
-// SLOFile is the section `models[].slo`.
+// SLOFile is the section `models[].slo`: what the model promises. Metrics show it, and breaker.slow_after follows it.
 type SLOFile struct {
-	// P99 is the latency of 99 in 100 calls.
+	// P99 is the time that 99 in 100 calls take at most. Absent: nothing is promised.
 	P99 Duration `yaml:"p99"`
-	// P999 is the latency of 999 in 1000 calls.
+	// P999 is the time that 999 in 1000 calls take at most; calls that take longer are slow, for the breaker. Absent: nothing
+	// is promised.
 	P999 Duration `yaml:"p999"`
 }

@@ -48,6 +48,8 @@ func (c *compiler) models(files []ModelFile) {
 		c.split(path+".split", f.Split, &m)
 		m.Mirror = c.mirror(path+".mirror", f.Mirror, &m)
 		m.Timeouts = c.timeouts(path+".timeout", f.Timeout, c.cfg.Defaults)
+		m.SLO = c.slo(path+".slo", f.SLO, m.Timeouts.Max)
+		m.Breaker = c.modelBreaker(path+".breaker", f.Breaker, m.SLO)
 		m.Tensors = c.tensors(path+".tensors", f.Tensors)
 		m.Limits = c.limits(path+".limits", f.Limits, &m)
 		m.SetHeaders = c.setHeaders(path+".set_headers", f.SetHeaders)

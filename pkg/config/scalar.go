@@ -82,6 +82,16 @@ func (s Size) parse() (int, error) {
 	return 0, errors.New("must be a number of bytes above zero, such as 512KiB or 64MiB")
 }
 
+// parse gives the share, above 0 and at most 1.
+func (p Percent) parse() (float64, error) {
+	number, ok := strings.CutSuffix(string(p), "%")
+	v, err := strconv.ParseFloat(strings.TrimRight(number, " "), 64)
+	if !ok || err != nil || !(v > 0 && v <= 100) || strings.Trim(number, "0123456789. ") != "" {
+		return 0, errors.New("must be a share above 0% and at most 100%, such as 50%")
+	}
+	return v / 100, nil
+}
+
 var rateUnits = map[string]float64{"s": 1, "min": 60, "h": 3600}
 
 // maxRate is in tokens a second; what a bucket holds is counted exactly up to 2^53 of them.

@@ -19,19 +19,15 @@ var unserved = set(
 	"defaults.pick=round_robin",
 	"defaults.timeout.dynamic",
 	"defaults.retry",
-	"defaults.breaker",
 	"defaults.probe",
 	"models[].pick=queue_depth",
 	"models[].pick=hash(user)",
 	"models[].pick=round_robin",
 	"models[].timeout.dynamic",
 	"models[].retry",
-	"models[].breaker",
 	"models[].probe",
 	"models[].concurrency",
 	"models[].pass_priority",
-	"models[].fallback",
-	"models[].slo",
 )
 
 // Unserved lists the fields, and the values as field=value, that the schema names and this build refuses.

@@ -140,12 +140,15 @@ func (w *rewriter) stmt(s ast.Stmt) ast.Stmt {
 	case *ast.DoBlockStmt:
 		w.stmts(s.Stmts)
 	case *ast.WhileStmt:
-		return w.while(s)
+		s.Condition = w.expr(s.Condition)
+		w.stmts(s.Stmts)
 	case *ast.RepeatStmt:
 		s.Condition = w.expr(s.Condition)
-		s.Stmts = steady(s, w.stmts(s.Stmts))
+		w.stmts(s.Stmts)
 	case *ast.IfStmt:
-		return w.branch(s)
+		s.Condition = w.expr(s.Condition)
+		w.stmts(s.Then)
+		w.stmts(s.Else)
 	case *ast.NumberForStmt:
 		s.Init, s.Limit, s.Step = w.expr(s.Init), w.expr(s.Limit), w.expr(s.Step)
 		w.stmts(s.Stmts)
@@ -178,8 +181,8 @@ func (w *rewriter) define(s *ast.FuncDefStmt) ast.Stmt {
 
 // assign turns writes to fields into calls. With several values at once, all is evaluated before anything is written.
 //
-// That also keeps clear of faults of the compiler, which writes to local variables while it still reads them (a, b = b, a;
-// a = (f(a)) where a is the last parameter of a function), or does not write at all (a = not b and c, where b is true).
+// That also keeps clear of two faults of the compiler, which writes to local variables while it still reads them: a, b =
+// b, a, and a = (f(a)) where a is the last parameter of a function.
 func (w *rewriter) assign(s *ast.AssignStmt) ast.Stmt {
 	w.exprs(s.Rhs)
 	for _, l := range s.Lhs {
@@ -187,7 +190,7 @@ func (w *rewriter) assign(s *ast.AssignStmt) ast.Stmt {
 			at.Object, at.Key = w.expr(at.Object), w.key(at.Key)
 		}
 	}
-	if _, logical := s.Rhs[0].(*ast.LogicalOpExpr); len(s.Lhs) == 1 && len(s.Rhs) == 1 && !logical {
+	if len(s.Lhs) == 1 && len(s.Rhs) == 1 {
 		if at, ok := s.Lhs[0].(*ast.AttrGetExpr); ok {
 			return on(s, &ast.FuncCallStmt{Expr: w.call(s, opSet, at.Object, at.Key, s.Rhs[0])})
 		}
@@ -240,7 +243,7 @@ func (w *rewriter) expr(e ast.Expr) ast.Expr {
 		e.Func, e.Receiver = w.expr(e.Func), w.expr(e.Receiver)
 		w.exprs(e.Args)
 	case *ast.LogicalOpExpr:
-		return w.logical(e)
+		e.Lhs, e.Rhs = w.expr(e.Lhs), w.expr(e.Rhs)
 	case *ast.RelationalOpExpr:
 		e.Lhs, e.Rhs = w.expr(e.Lhs), w.expr(e.Rhs)
 	case *ast.ArithmeticOpExpr:
@@ -254,11 +257,6 @@ func (w *rewriter) expr(e ast.Expr) ast.Expr {
 		e.Expr = w.expr(e.Expr)
 	case *ast.UnaryNotOpExpr:
 		e.Expr = w.expr(e.Expr)
-		if holds, literal := truth(e.Expr); literal && holds {
-			return on(e, &ast.FalseExpr{})
-		} else if literal {
-			return on(e, &ast.TrueExpr{})
-		}
 	case *ast.UnaryLenOpExpr:
 		e.Expr = w.expr(e.Expr)
 	case *ast.FunctionExpr:
