@@ -23,7 +23,7 @@ type callFlags struct {
 
 func (f *callFlags) add(flags *pflag.FlagSet) {
 	flags.StringVar(&f.caller, "caller", "", "caller that sends the call")
-	flags.StringVar(&f.model, "model", "", "model that the call is for (default: the script's name)")
+	flags.StringVar(&f.model, "model", "", "model that the call is for, also the salt of a split without one (default: the script's name)")
 	flags.StringVar(&f.version, "version", "", "version that the call names")
 	flags.StringArrayVar(&f.headers, "header", nil, "header of the call, name=value; may be repeated")
 	flags.StringArrayVar(&f.metadata, "metadata", nil, "metadata of the message, key=value; may be repeated")

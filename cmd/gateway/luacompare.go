@@ -35,24 +35,37 @@ func parsePercent(flag, text string) (float64, error) {
 	return v, nil
 }
 
-// compared compiles what a script is compared with, and says what that is; nil when it is nothing.
-func compared(ctx context.Context, out io.Writer, against string, running bool, admin *adminFlags, name string, deadline time.Duration) (*luavm.Script, string, error) {
+// other is what a script is compared with; without a script it is nothing.
+type other struct {
+	script *luavm.Script
+	where  string // what it is, for who reads of it
+	model  string // that it runs for; "" when unknown or several
+}
+
+// compared compiles what a script is compared with: a file, or what runs under a name.
+func compared(ctx context.Context, out io.Writer, against string, running bool, admin *adminFlags, name string, deadline time.Duration) (o other, err error) {
 	switch {
 	case against != "":
-		script, err := compileLua(out, against, deadline)
-		return script, against, err
+		o.where = against
+		o.script, err = compileLua(out, against, deadline)
 	case running:
 		port, err := admin.open()
 		if err != nil {
-			return nil, "", err
+			return o, err
 		}
 		info, err := port.script(ctx, name)
 		if err != nil {
-			return nil, "", err
+			return o, err
 		}
-		where := fmt.Sprintf("%s at %s", name, port.base.Host)
-		script, err := compileSource(out, where, []byte(info.Text), deadline)
-		return script, where, err
+		if info.Text == "" {
+			return o, exitError{exitFailed, fmt.Errorf("no version of %s runs there, so there is nothing to compare with", name)}
+		}
+		if len(info.Models) == 1 {
+			o.model = info.Models[0]
+		}
+		o.where = fmt.Sprintf("%s at %s", name, port.base.Host)
+		o.script, err = compileSource(out, o.where, []byte(info.Text), deadline)
+		return o, err
 	}
-	return nil, "", nil
+	return o, err
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -56,7 +57,7 @@ called rightly.`,
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&f.calls, "calls", "", "file of recorded calls; - is the standard input")
-	flags.StringVar(&f.model, "model", "", "only calls of this model (default: all)")
+	flags.StringVar(&f.model, "model", "", "only calls of this model (default: with --running that of the running script, else all)")
 	flags.StringVar(&f.against, "against", "", "script to compare with")
 	flags.BoolVar(&f.running, "running", false, "compare with what the gateway at --admin runs")
 	flags.StringVar(&f.name, "name", "", "name of the running script (default: the file's, without .lua)")
@@ -94,7 +95,7 @@ func (f *replayFlags) run(ctx context.Context, in io.Reader, out io.Writer, path
 	if name == "" {
 		name = scriptName(path)
 	}
-	other, where, err := compared(ctx, out, f.against, f.running, &f.adminFlags, name, f.deadline)
+	old, err := compared(ctx, out, f.against, f.running, &f.adminFlags, name, f.deadline)
 	if err != nil {
 		return err
 	}
@@ -102,12 +103,12 @@ func (f *replayFlags) run(ctx context.Context, in io.Reader, out io.Writer, path
 	if err != nil {
 		return err
 	}
-	r := &replayed{Script: path, Hash: script.Hash, Against: where, Models: []string{}}
-	if calls, err = r.chosen(calls, f.model); err != nil {
+	r := &replayed{Script: path, Hash: script.Hash, Against: old.where, Models: []string{}}
+	if calls, err = r.chosen(calls, cmp.Or(f.model, old.model)); err != nil {
 		return err
 	}
-	r.Replayed = cases.Replay(ctx, calls, other, script, nil, func(_ *cases.Call, target string) (luavm.Stats, bool) { s, ok := stats[target]; return s, ok })
-	if other == nil {
+	r.Replayed = cases.Replay(ctx, calls, old.script, script, nil, func(_ *cases.Call, target string) (luavm.Stats, bool) { s, ok := stats[target]; return s, ok })
+	if old.script == nil {
 		r.Before, r.Changed = nil, 0 // from what?
 	}
 	if head.Users == cases.HashedUsers {

@@ -121,7 +121,7 @@ func (f *splitFlags) run(ctx context.Context, out io.Writer, path string) error 
 	if name == "" {
 		name = scriptName(path)
 	}
-	other, where, err := compared(ctx, out, f.against, f.running, &f.adminFlags, name, f.deadline)
+	old, err := compared(ctx, out, f.against, f.running, &f.adminFlags, name, f.deadline)
 	if err != nil {
 		return err
 	}
@@ -129,8 +129,12 @@ func (f *splitFlags) run(ctx context.Context, out io.Writer, path string) error 
 	if err != nil {
 		return err
 	}
-	s := &splitting{Script: path, Hash: script.Hash, Against: where}
-	if err := s.fill(ctx, f, script, other, users); err != nil {
+	s := &splitting{Script: path, Hash: script.Hash, Against: old.where}
+	call, err := f.call.call(cmp.Or(old.model, name), "")
+	if err != nil {
+		return exitError{exitUsage, err}
+	}
+	if err := s.fill(ctx, call, script, old.script, users); err != nil {
 		return err
 	}
 	if f.asJSON {
@@ -194,11 +198,7 @@ func (f *splitFlags) list() ([]string, error) {
 }
 
 // fill runs script, and other where there is one, for each user.
-func (s *splitting) fill(ctx context.Context, f *splitFlags, script, other *luavm.Script, users []string) error {
-	call, err := f.call.call(scriptName(s.Script), "")
-	if err != nil {
-		return exitError{exitUsage, err}
-	}
+func (s *splitting) fill(ctx context.Context, call *cases.Call, script, other *luavm.Script, users []string) error {
 	in := call.Input()
 	type move struct{ from, to string }
 	after, before := make(map[string]*share), make(map[string]*share)

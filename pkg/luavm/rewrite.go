@@ -140,15 +140,12 @@ func (w *rewriter) stmt(s ast.Stmt) ast.Stmt {
 	case *ast.DoBlockStmt:
 		w.stmts(s.Stmts)
 	case *ast.WhileStmt:
-		s.Condition = w.expr(s.Condition)
-		w.stmts(s.Stmts)
+		return w.while(s)
 	case *ast.RepeatStmt:
 		s.Condition = w.expr(s.Condition)
-		w.stmts(s.Stmts)
+		s.Stmts = steady(s, w.stmts(s.Stmts))
 	case *ast.IfStmt:
-		s.Condition = w.expr(s.Condition)
-		w.stmts(s.Then)
-		w.stmts(s.Else)
+		return w.branch(s)
 	case *ast.NumberForStmt:
 		s.Init, s.Limit, s.Step = w.expr(s.Init), w.expr(s.Limit), w.expr(s.Step)
 		w.stmts(s.Stmts)
@@ -181,8 +178,8 @@ func (w *rewriter) define(s *ast.FuncDefStmt) ast.Stmt {
 
 // assign turns writes to fields into calls. With several values at once, all is evaluated before anything is written.
 //
-// That also keeps clear of two faults of the compiler, which writes to local variables while it still reads them: a, b =
-// b, a, and a = (f(a)) where a is the last parameter of a function.
+// That also keeps clear of faults of the compiler, which writes to local variables while it still reads them (a, b = b, a;
+// a = (f(a)) where a is the last parameter of a function), or does not write at all (a = not b and c, where b is true).
 func (w *rewriter) assign(s *ast.AssignStmt) ast.Stmt {
 	w.exprs(s.Rhs)
 	for _, l := range s.Lhs {
@@ -190,7 +187,7 @@ func (w *rewriter) assign(s *ast.AssignStmt) ast.Stmt {
 			at.Object, at.Key = w.expr(at.Object), w.key(at.Key)
 		}
 	}
-	if len(s.Lhs) == 1 && len(s.Rhs) == 1 {
+	if _, logical := s.Rhs[0].(*ast.LogicalOpExpr); len(s.Lhs) == 1 && len(s.Rhs) == 1 && !logical {
 		if at, ok := s.Lhs[0].(*ast.AttrGetExpr); ok {
 			return on(s, &ast.FuncCallStmt{Expr: w.call(s, opSet, at.Object, at.Key, s.Rhs[0])})
 		}
@@ -243,7 +240,7 @@ func (w *rewriter) expr(e ast.Expr) ast.Expr {
 		e.Func, e.Receiver = w.expr(e.Func), w.expr(e.Receiver)
 		w.exprs(e.Args)
 	case *ast.LogicalOpExpr:
-		e.Lhs, e.Rhs = w.expr(e.Lhs), w.expr(e.Rhs)
+		return w.logical(e)
 	case *ast.RelationalOpExpr:
 		e.Lhs, e.Rhs = w.expr(e.Lhs), w.expr(e.Rhs)
 	case *ast.ArithmeticOpExpr:
@@ -257,6 +254,11 @@ func (w *rewriter) expr(e ast.Expr) ast.Expr {
 		e.Expr = w.expr(e.Expr)
 	case *ast.UnaryNotOpExpr:
 		e.Expr = w.expr(e.Expr)
+		if holds, literal := truth(e.Expr); literal && holds {
+			return on(e, &ast.FalseExpr{})
+		} else if literal {
+			return on(e, &ast.TrueExpr{})
+		}
 	case *ast.UnaryLenOpExpr:
 		e.Expr = w.expr(e.Expr)
 	case *ast.FunctionExpr:

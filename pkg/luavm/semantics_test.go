@@ -49,6 +49,10 @@ func TestScriptsComputeAsLuaDoes(t *testing.T) {
 		`local a, b, c = 1, 2, 3; a, b, c = b, c, a; return a .. b .. c`:                                                  "231",
 		`local a, b = 0, 1; for i = 1, 5 do a, b = b, a + b end return a .. "," .. b`:                                     "5,8",
 		`g, h = "g", "h"; g, h = h, g; return g .. h`:                                                                     "hg",
+		`local r, t = 5, {}; r = t.x and 1; return tostring(r)`: "nil",
+		`local r, a, b = 5, true, 1; r = not a and b; return tostring(r)`: "false",
+		`r, a = 5, true; local function f() r = (not a) and 1 or a == 2 end f(); return tostring(r)`: "false",
+		`local t, a = {}, true; t.x = not a and 1; t[1], t[2] = not a and 1, a and 2; return tostring(t.x) .. tostring(t[1]) .. t[2]`: "falsefalse2",
 		// writes
 		`local t = {}; t.a = "1"; t["b"] = "2"; t[3] = "3"; return t.a .. t.b .. t[3]`:              "123",
 		`local t = {}; t.x, t.y = "1", "2"; return t.x .. t.y`:                                      "12",
@@ -122,6 +126,12 @@ func TestScriptsComputeAsLuaDoes(t *testing.T) {
 		`local mt = {__concat = function(a, b) return "cat" end, __add = function() return "sum" end, __mod = function() return "mod" end, __call = function(self, x) return "call" .. x end, __tostring = function() return "str" end, __eq = function() return true end, __lt = function() return true end, __le = function() return true end, __len = function() return 9 end, __unm = function() return "neg" end}; local t, u = setmetatable({}, mt), setmetatable({}, mt); return (t .. "x") .. ("x" .. t) .. (t + 1) .. (t % 2) .. t("c") .. tostring(t) .. tostring(t == u) .. tostring(t < u) .. (-t)`: "catcatsummodcallcstrtruetrueneg",
 		`local t = setmetatable({}, {__metatable = "locked"}); return getmetatable(t) .. tostring(pcall(setmetatable, t, {}))`:                           "lockedfalse",
 		`local C = {}; C.__index = C; function C.new(v) return setmetatable({v = v}, C) end function C:get() return self.v end return C.new("oo"):get()`: "oo",
+		// conditions that are known
+		`local r, a = 0, true; while (false and a) or true do r = r + 1; if r > 2 then break end end return "r" .. r`: "r3",
+		`local r = 0; while true do while true do break end r = r + 1; if r > 2 then break end end return "r" .. r`: "r3",
+		`local r = 0; while true do local x = false and r; if false then x = 1 else r = r + 1 end if r > 2 then break end end return "r" .. r`: "r3",
+		`local r = 0; repeat if nil then r = 9 end r = r + 1 until r > 2 return "r" .. r`: "r3",
+		`local function two() return 1, 2 end local t = {true and two()}; if not nil then return #t .. tostring(nil or false) .. tostring(1 and nil) end`: "1falsenil",
 		// control
 		`for i = 10, 1, -3 do if i == 4 then return "at" .. i end end`:                                                                  "at4",
 		`local i = 0; repeat local j = i; i = i + 1 until j == 3; while true do i = i + 1; if i > 9 then break end end return "i" .. i`: "i10",
