@@ -156,6 +156,7 @@ func (s *Store) swap(u *unit, w wanted, script *luavm.Script) {
 	}
 	u.running.Store(v)
 	u.remember(Entry{Hash: w.hash, Who: w.who, When: w.when.UTC().Round(0), From: w.from, Source: string(w.source)})
+	u.show(s)
 }
 
 // remember puts a version at the head of the history.

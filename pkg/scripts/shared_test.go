@@ -62,10 +62,13 @@ func TestReplicasFollowAnOperatorWithinTwoSeconds(t *testing.T) {
 	if took := time.Since(begun); took > 5*time.Second { // two on a machine that is not busy
 		t.Errorf("it took %v", took)
 	}
-	i := b.state1("fraud")
-	if i.Who != "sre" || i.Source != FromOverride || i.Override == nil || i.Override.Scope != AllReplicas || i.History[0].Who != "sre" {
-		t.Errorf("%+v", i)
-	}
+	redistest.Eventually(t, func() error { // what is shown comes right after what runs
+		i := b.state1("fraud")
+		if i.Who != "sre" || i.Source != FromOverride || i.Override == nil || i.Override.Scope != AllReplicas || i.History[0].Who != "sre" {
+			return fmt.Errorf("%+v", i)
+		}
+		return nil
+	})
 	// Back, on the other one.
 	if got, err := b.Rollback(t.Context(), "fraud", "1", "bob"); err != nil || got.Scope != AllReplicas {
 		t.Fatalf("%+v %v", got, err)

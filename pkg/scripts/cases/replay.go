@@ -141,7 +141,7 @@ func Replay(ctx context.Context, calls []Call, before, after *luavm.Script, know
 		}
 		was, gone, ok := answer(ctx, before, in)
 		now, failed, ok2 := answer(ctx, after, in)
-		if !ok || !ok2 {
+		if !ok || !ok2 || ctx.Err() != nil {
 			r.Cut = true
 			break
 		}
