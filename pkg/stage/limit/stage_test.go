@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -445,4 +446,32 @@ func TestABlackHoledStoreIsAskedByOnlySoManyAndHoldsNobodyForLongerThanTheTimeou
 			}
 		}
 	})
+}
+
+// bounded is a store that says how long it takes, and notes whether it was given a deadline.
+type bounded struct {
+	*remote
+	within   time.Duration
+	deadline atomic.Bool
+}
+
+func (b *bounded) Within() time.Duration { return b.within }
+
+func (b *bounded) Draw(ctx context.Context, draws []Draw) (Verdict, error) {
+	_, ok := ctx.Deadline()
+	b.deadline.Store(ok)
+	return b.remote.Draw(ctx, draws)
+}
+
+func TestOnlyAStoreThatBoundsItsAnswersItselfIsAskedWithoutATimer(t *testing.T) {
+	for within, timer := range map[time.Duration]bool{20 * time.Millisecond: false, 21 * time.Millisecond: true} {
+		store := &bounded{remote: newRemote(), within: within}
+		r := newRig(t, Options{Store: store, Timeout: 20 * time.Millisecond})
+		if err := r.call(context.Background(), limits(inference.DrawExact, 10)); err != nil {
+			t.Fatal(err)
+		}
+		if store.deadline.Load() != timer {
+			t.Errorf("a store that answers within %v was given a timer: %v", within, !timer)
+		}
+	}
 }
