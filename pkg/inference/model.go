@@ -94,6 +94,13 @@ type Pool interface {
 	Ready() bool
 }
 
+// Describer is a Pool that knows its target's tensors.
+type Describer interface {
+	// Tensors gives what is known of them, over outages too, and waits for nobody; empty when nothing is. It sees to it
+	// that more is known soon.
+	Tensors() Tensors
+}
+
 // Endpoint is one address of an upstream, seen by one target. Endpoints are comparable.
 type Endpoint interface {
 	// Name is the address, host:port.

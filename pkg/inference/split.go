@@ -86,8 +86,9 @@ const (
 	ByCaller   = "caller"
 	ByScript   = "script"
 	ByWeights  = "weights"
-	ByAlways   = "always" // a rule without a condition
-	ByStable   = "stable" // no rule had an answer
+	ByAlways   = "always"   // a rule without a condition
+	ByStable   = "stable"   // no rule had an answer
+	ByFallback = "fallback" // the target that the call was for could not answer
 )
 
 // Choice is how a call came to its target.

@@ -44,3 +44,25 @@ func (t *Tensors) RowBytes() int64 {
 	}
 	return sum
 }
+
+// Answering gives the output that becomes output_tensor: Output, else the first floating-point one, else the first. The
+// zero Tensor stands for one of which nothing is known.
+func (t *Tensors) Answering() Tensor {
+	for _, o := range t.Outputs {
+		if t.Output != "" && o.Name == t.Output || t.Output == "" && floating(o.Datatype) {
+			return o
+		}
+	}
+	if t.Output == "" && len(t.Outputs) > 0 {
+		return t.Outputs[0]
+	}
+	return Tensor{}
+}
+
+func floating(datatype string) bool {
+	switch datatype {
+	case "FP16", "BF16", "FP32", "FP64":
+		return true
+	}
+	return false
+}

@@ -93,22 +93,13 @@ func rowsOf(c *inference.Call, inputs []inference.Tensor) (int64, error) {
 	return fitted[0].shape[0], nil
 }
 
-// answering is the output that becomes output_tensor: t.Output, else the first floating-point one, else the first; one
-// FP32 where outputs are unknown, or not those that t.Output is among.
+// answering is the output that becomes output_tensor: one FP32 where that is not known.
 func answering(t inference.Tensors) inference.Tensor {
-	i := slices.IndexFunc(t.Outputs, func(o inference.Tensor) bool {
-		if t.Output != "" {
-			return o.Name == t.Output
-		}
-		return floating(o.Datatype)
-	})
-	if i < 0 && t.Output == "" && len(t.Outputs) > 0 {
-		i = 0
-	}
-	if i < 0 || DatatypeSize(t.Outputs[i].Datatype) < 0 {
+	o := t.Answering()
+	if DatatypeSize(o.Datatype) < 0 {
 		return inference.Tensor{Datatype: "FP32", Shape: []int64{1}}
 	}
-	return t.Outputs[i]
+	return o
 }
 
 // wanted gives the outputs that the ModelInferRequest f asks for, in its order, else all that t knows. A score is no answer
