@@ -12,7 +12,9 @@ import shutil
 import struct
 import subprocess
 import tempfile
+import time
 import urllib.request
+import zlib
 
 import yaml
 from compose_spec import ComposeSpecification
@@ -131,12 +133,43 @@ def static(path):
 
 
 def post(address, doc):
+    """The answer to a prediction, and the target that gave it."""
     r = urllib.request.Request(f"http://{address}/v1/predict", json.dumps(doc).encode(), {"Content-Type": "application/json"})
     with urllib.request.urlopen(r, timeout=30) as answer:
-        return json.load(answer)
+        return json.load(answer), answer.headers.get("x-gateway-target")
 
 
-def start(services, binary, tally):
+def fraud(user):
+    return {"model_name": "fraud", "input_tensor": base64.b64encode(bytes(64)).decode(), "metadata": {"user_id": user}}
+
+
+def scripts(data, folder, tally):
+    """The users' script, dropped into the mounted folder while the gateway serves, then changed."""
+    users = [f"u{i}" for i in range(1, 41)]
+    _, target = post(data, fraud("u3"))
+    tally.add("compose: without a script the newest version of fraud answers", target == "model_v2", str(target))
+    shutil.copyfile(ROOT / "scripts/lua/canary.lua", folder / "fraud.lua")
+    wanted = {u: "model_v2" if zlib.crc32(u.encode()) % 100 < 10 else "model_v1" for u in users}
+    seen = until(lambda: {u: post(data, fraud(u))[1] for u in users}, wanted)
+    tally.add("compose: the users' script decides once it is dropped into the folder", seen == wanted, "model_v2 for " + " ".join(u for u in users if seen[u] == "model_v2"))
+    (folder / "fraud.lua").write_text('return "model_v2"\n')
+    seen = until(lambda: post(data, fraud("u1"))[1], "model_v2")
+    tally.add("compose: a script that is changed decides at once", seen == "model_v2", str(seen))
+    (folder / "fraud.lua").write_text('return "model_v1" end\n')
+    time.sleep(2)
+    _, seen = post(data, fraud("u1"))
+    tally.add("compose: of a script that is broken the last good version stays", seen == "model_v2", str(seen))
+
+
+def until(ask, wanted, seconds=10):
+    """What ask gives, as soon as that is what is wanted, or at the end."""
+    end = time.monotonic() + seconds
+    while (seen := ask()) != wanted and time.monotonic() < end:
+        time.sleep(0.2)
+    return seen
+
+
+def start(services, binary, folder, tally):
     """Runs the services' command lines: Triton with exactly its flags, the gateway with exactly its environment, as its user."""
     command = shlex.split(services["triton-server"]["command"])
     mount = services["triton-server"]["volumes"][0].split(":")[0]
@@ -148,13 +181,18 @@ def start(services, binary, tally):
         env = {k: v.replace("triton-server:8001", t.grpc) for k, v in env.items()}
         env |= {"GATEWAY_DATA": data, "GATEWAY_ADMIN": admin, "GATEWAY_DRAIN_BEFORE": "0s"}
         argv = [binary, "serve"]
+        # The image's working directory is /, where the volume is mounted; a folder of our own stands for it.
+        inside = services["model-gateway"]["volumes"][0].split(":")[1]
+        mounted = folder / inside.lstrip("/")
+        mounted.mkdir(parents=True)
         if os.getuid() == 0 and shutil.which("setpriv"):
             argv = ["setpriv", f"--reuid={USER}", f"--regid={USER}", "--clear-groups", *argv]
             env["PATH"] = os.environ["PATH"]
-        with Proc("gateway of the image", argv, RIG / "logs/compose-gateway.log", env, cwd="/") as g:
+        with Proc("gateway of the image", argv, RIG / "logs/compose-gateway.log", env, cwd=folder) as g:
             g.wait_http(f"http://{data}/readyz", 30)
-            answer = post(data, {"model_name": "fraud", "input_tensor": base64.b64encode(bytes(64)).decode()})
+            answer, _ = post(data, {"model_name": "fraud", "input_tensor": base64.b64encode(bytes(64)).decode()})
             tally.add("compose: the gateway answers with nothing but TRITON_GRPC_HOST", answer.get("status") == "OK", json.dumps(answer))
+            scripts(data, mounted, tally)
             code = g.stop()
             tally.add("compose: the gateway ends with 0 on SIGTERM", code == 0, f"exit {code}")
 
@@ -169,4 +207,4 @@ def run(tally, _gateway=None):
         size = binary.stat().st_size
         tally.add("compose: the image's binary is static", static(binary))
         tally.add("compose: the image fits", size <= MOST_BYTES, f"{size / 1e6:.1f} MB of at most {MOST_BYTES / 1e6:.0f} MB")
-        start(services, binary, tally)
+        start(services, binary, pathlib.Path(folder) / "root", tally)

@@ -72,7 +72,7 @@ def test_what_the_build_context_leaves_out(path, out):
 def test_the_compose_file_is_held_to_the_users(monkeypatch, tmp_path):
     text = (compose_check.ROOT / "docker-compose.yml").read_text()
     monkeypatch.setattr(compose_check, "ROOT", tmp_path)
-    for old, new in (("8080:8080", "8080:8081"), ("--log-verbose=1", "--log-verbose=2"), ("TRITON_GRPC_HOST", "TRITON")):
+    for old, new in (("8080:8080", "8080:8081"), ("--log-verbose=1", "--log-verbose=2"), ("TRITON_GRPC_HOST", "TRITON"), ("/scripts/lua:ro", "/lua:ro")):
         assert old in text
         (tmp_path / "docker-compose.yml").write_text(text.replace(old, new))
         with pytest.raises(compose_check.Failed):
