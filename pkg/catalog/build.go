@@ -60,6 +60,7 @@ func (s *Snapshot) add(declared *config.Model, sources map[string]Source, old *S
 		}
 	}
 	m.Route, m.Tensors, m.SetHeaders, m.Limits = true, declared.Tensors, declared.SetHeaders, declared.Limits
+	m.Breaker = declared.Breaker
 	m.Split, m.Mirror = rules(declared, target), mirror(declared, target)
 	s.models[m.Name] = m
 	return nil

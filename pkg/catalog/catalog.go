@@ -61,7 +61,7 @@ func (c *Catalog) Model(ctx context.Context, name string) (*inference.Model, err
 			return nil, fault.UnknownModel(name)
 		}
 	}
-	return s.passthrough.model(ctx, name, sources, s.Config.Defaults)
+	return s.passthrough.model(ctx, name, sources, defaultsOf(s.Config))
 }
 
 // Declared finds a declared model without asking anybody; nil when there is none of that name.
@@ -76,7 +76,7 @@ func (c *Catalog) Known() []*inference.Model {
 	var all []*inference.Model
 	s.passthrough.each(func(name string, e *entry) {
 		if s.models[name] == nil && s.owned[ownedName{e.implicit.source.Name(), name}] == nil && e.fresh() {
-			all = append(all, e.under(s.Config.Defaults))
+			all = append(all, e.under(defaultsOf(s.Config)))
 		}
 	})
 	slices.SortFunc(all, func(a, b *inference.Model) int { return cmp.Compare(a.Name, b.Name) })

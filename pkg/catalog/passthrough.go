@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/model-gateway/model-gateway/pkg/config"
 	"github.com/model-gateway/model-gateway/pkg/fault"
 	"github.com/model-gateway/model-gateway/pkg/inference"
 )
@@ -35,14 +36,25 @@ type entry struct {
 	model    atomic.Pointer[inference.Model]
 }
 
-func newEntry(m *implicit, timeouts inference.Timeouts, split func() bool) *entry {
+// defaults are what models that pass through have from the configuration. They are comparable.
+type defaults struct {
+	timeouts inference.Timeouts
+	breaker  inference.Breaker
+}
+
+func defaultsOf(cfg *config.Config) defaults {
+	return defaults{timeouts: cfg.Defaults, breaker: cfg.Breaker}
+}
+
+func newEntry(m *implicit, with defaults, split func() bool) *entry {
 	e := &entry{implicit: m, split: split}
-	e.model.Store(e.make(timeouts))
+	e.model.Store(e.make(with))
 	return e
 }
 
-func (e *entry) make(timeouts inference.Timeouts) *inference.Model {
-	m := implicitModel(e.implicit, timeouts, e.split)
+func (e *entry) make(with defaults) *inference.Model {
+	m := implicitModel(e.implicit, with.timeouts, e.split)
+	m.Breaker = with.breaker
 	m.Scripted = e.split != nil
 	return m
 }
@@ -53,11 +65,11 @@ func (e *entry) fresh() bool {
 	return since == 0 || time.Now().UnixNano()-since < int64(forgottenFor)
 }
 
-// under gives the model with the timeouts in force, which a reload may have changed since it was found.
-func (e *entry) under(timeouts inference.Timeouts) *inference.Model {
+// under gives the model with the defaults in force, which a reload may have changed since it was found.
+func (e *entry) under(with defaults) *inference.Model {
 	m := e.model.Load()
-	if m.Timeouts != timeouts {
-		m = e.make(timeouts)
+	if (defaults{m.Timeouts, m.Breaker}) != with {
+		m = e.make(with)
 		e.model.Store(m)
 	}
 	return m
@@ -92,11 +104,11 @@ func (c *Catalog) passthroughOver(sources []Source, old *Snapshot) *passthrough 
 }
 
 // model finds name on the first of sources that has it.
-func (p *passthrough) model(ctx context.Context, name string, sources []Source, timeouts inference.Timeouts) (*inference.Model, error) {
+func (p *passthrough) model(ctx context.Context, name string, sources []Source, with defaults) (*inference.Model, error) {
 	if e, ok := p.known.Load(name); ok {
 		known := e.(*entry)
 		if known.fresh() && slices.Contains(sources, known.implicit.source) {
-			return known.under(timeouts), nil
+			return known.under(with), nil
 		}
 		p.drop(name)
 	}
@@ -121,17 +133,17 @@ func (p *passthrough) model(ctx context.Context, name string, sources []Source, 
 	if err != nil {
 		return nil, err
 	}
-	return p.keep(name, found, timeouts), nil
+	return p.keep(name, found, with), nil
 }
 
-func (p *passthrough) keep(name string, found answer, timeouts inference.Timeouts) *inference.Model {
+func (p *passthrough) keep(name string, found answer, with defaults) *inference.Model {
 	m := p.held[name]
 	if m == nil || m.source != found.source || m.chosen.Load() == nil {
 		m = newImplicit(implicitKey{name, found.source, name}, p.asker, &found)
 	}
-	got, loaded := p.known.LoadOrStore(name, newEntry(m, timeouts, p.split(name)))
+	got, loaded := p.known.LoadOrStore(name, newEntry(m, with, p.split(name)))
 	if loaded {
-		return got.(*entry).under(timeouts)
+		return got.(*entry).under(with)
 	}
 	p.mu.Lock()
 	p.count++
@@ -146,7 +158,7 @@ func (p *passthrough) keep(name string, found answer, timeouts inference.Timeout
 			return true
 		})
 	}
-	return got.(*entry).under(timeouts)
+	return got.(*entry).under(with)
 }
 
 func (p *passthrough) drop(name string) {

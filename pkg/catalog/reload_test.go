@@ -51,14 +51,14 @@ func TestAReloadMovesNoUnpinnedCallToAnotherVersion(t *testing.T) {
 		for range 3 {
 			time.Sleep(time.Second) //nolint:forbidigo // the bubble's clock: less in all than a newer version takes to settle
 			next := unversioned("fraud")
-			next.Models[0].Timeouts.Max = time.Minute
+			next.Models[0].Timeouts.Max, next.Models[0].Breaker.Probes = time.Minute, 3
 			reload(t, c, next, a)
 			if now := chosen(t, c, "risk"); now != before {
 				t.Fatalf("calls went to version %s and go to %s", before.Version, now.Version)
 			}
 		}
-		if m := c.Declared("risk"); m.Timeouts.Max != time.Minute {
-			t.Errorf("the new timeout is not in force: %v", m.Timeouts)
+		if m := c.Declared("risk"); m.Timeouts.Max != time.Minute || m.Breaker.Probes != 3 {
+			t.Errorf("the new timeout and breaker are not in force: %v", m)
 		}
 		time.Sleep(settle) //nolint:forbidigo // the bubble's clock
 		if now := chosen(t, c, "risk"); now.Version != "2" {
@@ -126,12 +126,12 @@ func TestModelsThatPassThroughKeepTheirVersionWhenUpstreamsComeAndGo(t *testing.
 	})
 }
 
-func TestModelsThatPassThroughFollowTheTimeoutsInForce(t *testing.T) {
+func TestModelsThatPassThroughFollowTheDefaultsInForce(t *testing.T) {
 	a := &fake{name: "a", models: map[string][]string{"cnn": {"1"}}}
 	c := catalogOf(t, &config.Config{Passthrough: true}, a)
 	_ = chosen(t, c, "cnn")
-	reload(t, c, &config.Config{Passthrough: true, Defaults: inference.Timeouts{Max: time.Minute}}, a)
-	if m, err := c.Model(t.Context(), "cnn"); err != nil || m.Timeouts.Max != time.Minute {
+	reload(t, c, &config.Config{Passthrough: true, Defaults: inference.Timeouts{Max: time.Minute}, Breaker: inference.Breaker{Probes: 3}}, a)
+	if m, err := c.Model(t.Context(), "cnn"); err != nil || m.Timeouts.Max != time.Minute || m.Breaker.Probes != 3 {
 		t.Errorf("%+v, %v", m, err)
 	}
 }
