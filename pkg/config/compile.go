@@ -74,6 +74,7 @@ func (c *compiler) compile(f *File) *Config {
 	c.upstreams(f.Upstreams)
 	c.lua(f.Lua)
 	c.models(f.Models)
+	c.fallbacks(f.Models)
 	c.passthrough(f)
 	c.cfg.Limits = c.limits("limits", f.Limits, nil)
 	c.cfg.Access.Stated = f.Access != nil
@@ -173,6 +174,7 @@ func (c *compiler) passthrough(f *File) {
 		c.cfg.Passthrough = *f.Passthrough
 	}
 	if c.cfg.Passthrough {
+		c.cfg.Fallback = passthroughFallback()
 		return
 	}
 	if len(f.Models) == 0 {

@@ -149,6 +149,8 @@ type Model struct {
 	Scripted bool
 	// Mirror is where copies of calls go; nil when nowhere.
 	Mirror *Mirror
+	// Fallback is what answers in place of an outage; nil: the error itself.
+	Fallback *Fallback
 	// SetHeaders are set on metadata toward the upstream, names in lower case; "{target}" in a value stands for
 	// the target's name. Nil when there are none.
 	SetHeaders map[string]string

@@ -316,7 +316,7 @@ type RetryFile struct {
 
 // BreakerFile is the section `breaker`. Each target has a breaker of its own.
 type BreakerFile struct {
-	// Window in which calls are counted.
+	// Window in which calls are counted, 1s to 10m. Absent: 10s.
 	Window Duration `yaml:"window"`
 	// MinCalls that must have ended in it before the breaker may open. Absent: 20.
 	MinCalls int `yaml:"min_calls" jsonschema:"minimum=1,maximum=100000"`
@@ -326,7 +326,7 @@ type BreakerFile struct {
 	Slow Percent `yaml:"slow"`
 	// SlowAfter is the time upstream from which a call counts as slow. Absent: the model's slo.p999; without that no call is slow.
 	SlowAfter Duration `yaml:"slow_after"`
-	// Open is how long it stays open at first.
+	// Open is how long it stays open at first, 100ms to 1h; each time that it opens again right away, twice as long. Absent: 5s.
 	Open Duration `yaml:"open"`
 	// OpenMax is the longest that it stays open, at least open and at most 1h. Absent: 300s.
 	OpenMax Duration `yaml:"open_max"`
@@ -468,30 +468,50 @@ type ConcurrencyFile struct {
 	Queue Duration `yaml:"queue"`
 }
 
-// FallbackFile is the section `models[].fallback`.
+// FallbackFile is the section `models[].fallback`. It has one of score, to and model.
 type FallbackFile struct {
-	// Score to answer with.
+	// Score to answer with, in the tensors of the model, marked as degraded.
 	Score *float64 `yaml:"score"`
-	// To is another target to ask.
+	// To is another target of this model to ask, by name.
 	To string `yaml:"to"`
-	// Else is what follows when that fails too.
+	// Model is another declared model to ask: the target of its unpinned calls. Its own fallback does not count.
+	Model string `yaml:"model"`
+	// Else is what follows when that cannot answer either. Absent: the error itself.
 	Else *ElseFile `yaml:"else"`
-	// Protocols that get it.
+	// Protocols that get it: predict is Predict, PredictStream and /v1/predict; v2 is KServe's. Absent: predict.
 	Protocols []string `yaml:"protocols" jsonschema:"enum=predict,enum=v2"`
-	// On says which failures it replaces.
+	// On says which failures it stands in for: outage, and overload for a model server whose queue is full. Absent: outage.
 	On []string `yaml:"on" jsonschema:"enum=outage,enum=overload"`
 }
 
-// ElseFile is the last resort of a fallback.
+// ElseFile is what follows in a fallback: one of score, to and model.
 type ElseFile struct {
 	// Score to answer with.
 	Score *float64 `yaml:"score"`
+	// To is another target of this model to ask.
+	To string `yaml:"to"`
+	// Model is another declared model to ask.
+	Model string `yaml:"model"`
+	// Else is what follows when that cannot answer either.
+	Else *LastFile `yaml:"else"`
+}
+
+// LastFile is the last resort of a fallback: one of score, to and model.
+type LastFile struct {
+	// Score to answer with.
+	Score *float64 `yaml:"score"`
+	// To is another target of this model to ask.
+	To string `yaml:"to"`
+	// Model is another declared model to ask.
+	Model string `yaml:"model"`
 }
 
 // TensorsFile is the section `models[].tensors`: how the bytes of Predict become tensors, and which output answers.
 type TensorsFile struct {
 	// Inputs in the order in which Predict's bytes hold them.
 	Inputs []TensorFile `yaml:"inputs"`
+	// Outputs of the model, for the answers that a fallback makes. Absent: as the upstream's metadata says.
+	Outputs []TensorFile `yaml:"outputs"`
 	// Output that becomes output_tensor. Absent: the first floating-point one.
 	Output string `yaml:"output"`
 	// Confidence says how confidence is computed.

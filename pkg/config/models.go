@@ -13,7 +13,7 @@ import (
 
 const (
 	maxTargets      = 100 // of one model
-	maxInputs       = 64  // tensors of one model
+	maxTensors      = 64  // inputs of one model, or outputs
 	maxDims         = 16
 	maxHeaders      = 32
 	maxHeaderValue  = 4096
@@ -193,29 +193,54 @@ func (c *compiler) tensors(path string, f *TensorsFile) *inference.Tensors {
 	if len(f.Inputs) == 0 {
 		c.check(path+".inputs", errors.New("must list the inputs, each with name, datatype and shape; or remove tensors, and the upstream's metadata tells"))
 	}
-	if len(f.Inputs) > maxInputs {
-		c.check(path+".inputs", fmt.Errorf("has %d entries; at most %d", len(f.Inputs), maxInputs))
-		return t
+	t.Inputs = c.tensorList(path+".inputs", "an input", f.Inputs)
+	t.Outputs = c.tensorList(path+".outputs", "an output", f.Outputs)
+	if c.has(path+".outputs") && len(f.Outputs) == 0 {
+		c.check(path+".outputs", errors.New("must list the outputs, each with name, datatype and shape; or remove it, and the upstream's metadata tells"))
 	}
-	for i, in := range f.Inputs {
-		at := fmt.Sprintf("%s.inputs[%d]", path, i)
-		c.check(at+".name", checkTensorName(in.Name))
-		if slices.ContainsFunc(t.Inputs, func(o inference.Tensor) bool { return o.Name == in.Name }) && in.Name != "" {
-			c.check(at+".name", fmt.Errorf("%s is the name of an input already", clip(in.Name)))
-		}
-		if !c.has(at + ".datatype") {
-			c.check(at+".datatype", errors.New("must be given, such as FP32"))
-		}
-		c.shape(at+".shape", in.Shape)
-		t.Inputs = append(t.Inputs, inference.Tensor{Name: in.Name, Datatype: in.Datatype, Shape: in.Shape})
-	}
+	c.isOutput(path+".output", f.Output, t.Outputs)
 	if f.Confidence != nil {
 		t.Confidence = inference.Confidence{Output: f.Confidence.Output, Reduce: f.Confidence.Reduce}
 		if c.has(path + ".confidence.output") {
 			c.check(path+".confidence.output", checkTensorName(f.Confidence.Output))
 		}
+		c.isOutput(path+".confidence.output", f.Confidence.Output, t.Outputs)
 	}
 	return t
+}
+
+// tensorList compiles a list of tensors, each of which is called kind.
+func (c *compiler) tensorList(path, kind string, files []TensorFile) []inference.Tensor {
+	if len(files) > maxTensors {
+		c.check(path, fmt.Errorf("has %d entries; at most %d", len(files), maxTensors))
+		return nil
+	}
+	var all []inference.Tensor
+	for i, f := range files {
+		at := fmt.Sprintf("%s[%d]", path, i)
+		c.check(at+".name", checkTensorName(f.Name))
+		if slices.ContainsFunc(all, func(o inference.Tensor) bool { return o.Name == f.Name }) && f.Name != "" {
+			c.check(at+".name", fmt.Errorf("%s is the name of %s already", clip(f.Name), kind))
+		}
+		if !c.has(at + ".datatype") {
+			c.check(at+".datatype", errors.New("must be given, such as FP32"))
+		}
+		c.shape(at+".shape", f.Shape)
+		all = append(all, inference.Tensor{Name: f.Name, Datatype: f.Datatype, Shape: f.Shape})
+	}
+	return all
+}
+
+// isOutput checks that a field names one of the outputs, where these are declared.
+func (c *compiler) isOutput(path, name string, outputs []inference.Tensor) {
+	if name == "" || len(outputs) == 0 || slices.ContainsFunc(outputs, func(o inference.Tensor) bool { return o.Name == name }) {
+		return
+	}
+	names := make([]string, len(outputs))
+	for i, o := range outputs {
+		names[i] = o.Name
+	}
+	c.check(path, fmt.Errorf("%s is none of tensors.outputs; use %s", clip(name), oneOf(few(names))))
 }
 
 func checkTensorName(name string) error {
