@@ -35,8 +35,8 @@ type Options struct {
 	Prefix string
 	// Credentials of a user of Redis, asked for whenever a connection is made, so that a changed password needs no
 	// restart. nil stands for none; an empty user for the default one. The user needs the keys ~<prefix>:* and the
-	// commands eval, evalsha, time, mget, set, zadd, zrem, zremrangebyscore, zcard and pexpire; in a cluster also
-	// cluster|slots.
+	// commands eval, evalsha, time, mget, set, zadd, zrem, zremrangebyscore, zcard and pexpire; for Overrides also exists,
+	// hget, hset, hsetnx, hdel, hincrby and hkeys; in a cluster also cluster|slots.
 	Credentials func() (user, password string)
 	// SentinelCredentials are those for the sentinels themselves; nil stands for none.
 	SentinelCredentials func() (user, password string)

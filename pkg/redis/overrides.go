@@ -8,13 +8,15 @@ import (
 	"fmt"
 	"strconv"
 	"time"
+
+	goredis "github.com/redis/go-redis/v9"
 )
 
 // Overrides are small texts by name that all replicas share: what operators have put in place of what their files say.
 // They are one hash; a revision tells replicas whether there is anything new, so that asking every second costs next to
 // nothing. A Redis that lost them says so by a revision of another epoch.
 //
-// Beside the commands of Options.Credentials, its user needs exists, hget, hset, hsetnx, hdel, hincrby and hkeys.
+// A Redis that answers by an error, such as that its user may not, does not count as down for that: limits may do well.
 type Overrides struct {
 	client *Client
 	key    string
@@ -117,12 +119,28 @@ func said(answer []string, err error) error {
 
 // run runs the script, whose last words are those of what.
 func (o *Overrides) run(ctx context.Context, what ...string) (answer []string, err error) {
-	args := make([]any, len(what))
-	for i, word := range what {
-		args[i] = word
+	args := []any{nil, nil, 1, o.client.Key(o.key)}
+	for _, word := range what {
+		args = append(args, word)
 	}
-	cmd, err := o.client.ask(ctx, OpOverrides, o.key, &o.script, args...)
+	b, err := o.client.asked(OpOverrides, o.key)
 	if err != nil {
+		return nil, err
+	}
+	var cmd *goredis.Cmd
+	var refused goredis.Error
+	begun := time.Now()
+	err = b.try(ctx, o.key, o.client.options.Timeout, 1, func(ctx context.Context) error {
+		var err error
+		if cmd, err = o.client.eval(ctx, &o.script, args); errors.As(err, &refused) {
+			return nil
+		}
+		return err
+	})
+	if err == nil && refused != nil {
+		err = refused
+	}
+	if err = o.client.told(OpOverrides, begun, err); err != nil {
 		return nil, err
 	}
 	return cmd.StringSlice()

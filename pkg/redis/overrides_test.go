@@ -148,3 +148,41 @@ func TestARedisThatLostOverridesSaysSoByItsEpoch(t *testing.T) {
 		t.Errorf("%q then %q, %v, %v", rev, next, ids, err)
 	}
 }
+
+func TestAUserThatMayNotReadOverridesDoesNotMakeRedisCountAsDown(t *testing.T) {
+	s := redistest.Start(t)
+	acl := func(more ...string) {
+		s.Do(append([]string{
+			"ACL", "SETUSER", "gateway", "reset", "on", ">secret", "~mine:*", "-@all", "+evalsha", "+eval", "+time", "+mget", "+set", "+zadd", "+zrem",
+			"+zremrangebyscore", "+zcard", "+pexpire",
+		}, more...)...)
+	}
+	acl()
+	c, err := redis.Open(redis.Options{
+		Addresses: []string{s.Addr}, Prefix: "mine", Timeout: 2 * time.Second, Credentials: func() (string, string) { return "gateway", "secret" },
+	}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	o := redis.NewOverrides(c, "scripts")
+	for range 50 {
+		if _, _, err := o.Poll(t.Context(), ""); err == nil {
+			t.Fatal("it may")
+		}
+	}
+	if !c.Up() {
+		t.Error("Redis counts as down")
+	}
+	acl("+exists", "+hget", "+hset", "+hsetnx", "+hdel", "+hincrby", "+hkeys")
+	redistest.Eventually(t, func() error { return o.Put(t.Context(), "fraud", "one", []byte("x"), redis.Any) })
+	if err := o.End(t.Context(), "fraud", "one", time.Nanosecond); err != nil {
+		t.Error(err)
+	}
+	if _, ids, err := o.Poll(t.Context(), ""); err != nil || len(ids) > 0 {
+		t.Errorf("%v %v", ids, err)
+	}
+	if err := o.Remove(t.Context(), "fraud", redis.Any); err != nil {
+		t.Error(err)
+	}
+}

@@ -99,9 +99,15 @@ var errAlone = errors.New("there is no Redis that replicas share")
 // watchShared follows what operators of other replicas change, until ctx ends. While Redis does not answer, what was known
 // last holds.
 func (s *Store) watchShared(ctx context.Context) {
+	failing := false
 	for {
-		if err := s.Follow(ctx); err != nil && ctx.Err() == nil {
-			s.log.Debug("changes of scripts on other replicas cannot be followed; they stay as they are", "error", err)
+		switch err := s.Follow(ctx); {
+		case err != nil && ctx.Err() == nil && !failing:
+			failing = true
+			s.log.Warn("what operators of other replicas change in scripts cannot be followed; scripts stay as they are", "error", err)
+		case err == nil && failing:
+			failing = false
+			s.log.Info("what operators of other replicas change in scripts is followed again")
 		}
 		wait := time.NewTimer(pollEvery*9/10 + mathrand.N(pollEvery/5)) // apart from the others
 		select {

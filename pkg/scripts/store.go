@@ -172,10 +172,10 @@ func New(o Options) *Store {
 	if o.Metrics != nil {
 		s.metrics = telemetry.NewScripts(o.Metrics, s.states, s.calls.len)
 	}
-	if s.stateDir() == "" {
+	_ = s.Reload() // it has been logged
+	if s.stateDir() == "" && len(*s.units.Load()) > 0 {
 		s.log.Warn("no state_dir: last good versions of scripts are not kept, and a start with a broken script has none")
 	}
-	_ = s.Reload() // it has been logged
 	return s
 }
 
