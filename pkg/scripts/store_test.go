@@ -502,3 +502,29 @@ func TestPutRefusesWhatDoesNotHoldAndTriesWithoutChanging(t *testing.T) {
 		t.Errorf("%+v", a)
 	}
 }
+
+func TestAThousandScriptsAreSoonLoadedAndTheirMemoryIsKnown(t *testing.T) {
+	files := make(map[string]string)
+	for i := range 1000 {
+		files[fmt.Sprintf("model-%d.lua", i)] = fmt.Sprintf("-- %d\n%s", i, canary)
+	}
+	begun := time.Now()
+	f := fix(t, files, func(o *Options) { o.StateDir = nil })
+	took := time.Since(begun)
+	var sum int64
+	for _, i := range f.List() {
+		if i.State != StateOK || i.Memory <= 0 {
+			t.Fatalf("%+v", i)
+		}
+		sum += i.Memory
+	}
+	t.Logf("1000 scripts: %v, %d bytes each", took, sum/1000)
+	if took > 20*time.Second || sum > 100<<20 {
+		t.Errorf("it took %v and %d bytes", took, sum)
+	}
+	begun = time.Now()
+	if err := f.Reload(); err != nil {
+		t.Error(err)
+	}
+	t.Logf("looking again: %v", time.Since(begun))
+}
