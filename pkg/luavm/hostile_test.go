@@ -24,7 +24,7 @@ const (
 func hostile(t testing.TB) map[string]string {
 	t.Helper()
 	files, err := filepath.Glob("testdata/hostile/*.lua")
-	if err != nil || len(files) < 40 {
+	if err != nil || len(files) < 100 {
 		t.Fatal(len(files), err)
 	}
 	all := map[string]string{}

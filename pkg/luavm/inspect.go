@@ -135,7 +135,16 @@ func (in *inspector) stmt(s ast.Stmt) {
 		in.define(s)
 	case *ast.ReturnStmt:
 		in.exprs(s.Exprs...)
+	case *ast.GotoStmt:
+		in.jump(s, s.Label)
+	case *ast.LabelStmt:
+		in.jump(s, s.Name)
 	}
+}
+
+// jump refuses goto, which Lua 5.1 does not have, and which parts functions from the variables around them here.
+func (in *inspector) jump(s ast.Stmt, label string) {
+	in.errors = append(in.errors, in.u.at(s.Line(), label, parse.TIdent, "goto and labels are not available: use if, break or a function"))
 }
 
 func (in *inspector) local(s *ast.LocalAssignStmt) {

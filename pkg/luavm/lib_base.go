@@ -29,8 +29,18 @@ func baseAssert(L *lua.LState) int {
 	return 0
 }
 
+// baseError raises its argument; a text is told where: by the function that calls error, or by the one that many levels up.
 func baseError(L *lua.LState) int {
-	L.Error(L.Get(1), optInt(L, 2, 1))
+	level := optInt(L, 2, 1)
+	message, ok := text(L.Get(1))
+	if !ok || level <= 0 || level > maxCalls {
+		L.Error(L.Get(1), 0)
+		return 0
+	}
+	if where := L.Where(level); lineOf(where+" ", runOf(L).script.Name) > 0 {
+		message = where + " " + message
+	}
+	L.Error(lua.LString(message), 0)
 	return 0
 }
 
@@ -114,61 +124,6 @@ func basePairs(L *lua.LState) int {
 	L.Push(t)
 	L.Push(lua.LNil)
 	return 3
-}
-
-func basePcall(L *lua.LState) int {
-	argAny(L, 1)
-	if err := L.PCall(L.GetTop()-1, lua.MultRet, nil); err != nil {
-		L.SetTop(0)
-		L.Push(lua.LFalse)
-		L.Push(runOf(L).caught(err))
-		return 2
-	}
-	runOf(L).goesOn()
-	L.Insert(lua.LTrue, 1)
-	return L.GetTop()
-}
-
-// baseXpcall calls the handler once the error has been left: it could not look at the stack anyway.
-func baseXpcall(L *lua.LState) int {
-	argAny(L, 1)
-	handler := argFunction(L, 2)
-	L.SetTop(2)
-	L.Push(L.Get(1))
-	if err := L.PCall(0, lua.MultRet, nil); err != nil {
-		v := call1(L, handler, runOf(L).caught(err))
-		L.SetTop(0)
-		L.Push(lua.LFalse)
-		L.Push(v)
-		return 2
-	}
-	runOf(L).goesOn()
-	L.Replace(2, lua.LTrue)
-	return L.GetTop() - 1
-}
-
-// caught gives the error that a script's pcall caught, unless that is none that a script may catch.
-func (r *run) caught(err error) lua.LValue {
-	ae, ok := err.(*lua.ApiError) //nolint:errorlint // the interpreter returns it bare
-	if !ok {
-		return lua.LString(err.Error())
-	}
-	if ae.Type == lua.ApiErrorPanic && r.fatal == OK {
-		r.end(Error, "the interpreter failed: %s", show(ae.Object))
-	}
-	if r.fatal != OK && r.line == 0 {
-		r.line = lineOfTrace(ae.StackTrace, r.script.Name) // out there it is not known any more
-	}
-	r.goesOn()
-	r.spend(slice / 2) // the interpreter wrote down the whole stack
-	return ae.Object
-}
-
-// goesOn ends the run again where it was ended inside a pcall.
-func (r *run) goesOn() {
-	if r.fatal != OK || r.cancelled != nil {
-		r.abort()
-	}
 }
 
 func baseRawEqual(L *lua.LState) int {

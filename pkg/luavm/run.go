@@ -52,7 +52,7 @@ type run struct {
 	fatal     Outcome
 	cancelled error
 	why       string
-	line      int
+	line      int // of the last error, or of what was fatal
 
 	missing string // the last fact that was asked for and that the call does not have
 	logged  int
@@ -244,19 +244,44 @@ func (st *state) do(ctx context.Context, s *Script, in *Input) (Decision, error)
 	if fn == nil {
 		fn = &lua.LFunction{Proto: s.proto, Env: globals()}
 	}
-	st.L.Push(fn)
-	err := st.L.PCall(0, 2, nil)
+	err := st.call(fn)
 	var d Decision
 	if err == nil && r.fatal == OK && r.cancelled == nil {
 		target, reason := st.L.Get(-2), st.L.Get(-1)
 		st.L.SetTop(0)
 		d, err = r.decide(target, reason)
 	} else {
-		st.L.SetTop(0)
 		err = st.failure(err)
 	}
-	*r = run{L: st.L}
+	clean := err == nil
+	*r = run{L: st.L, left: slice}
+	if !clean && !st.spoilt {
+		st.L.Push(nothing) // see protect: what the run had open is closed
+		st.spoilt = st.L.PCall(0, 0, nil) != nil
+	}
 	return d, err
+}
+
+// call calls the script's function for two results. When the stack is full there is no room for what the interpreter does
+// about an error, and it panics; that is where such a run ends, and the interpreter with it.
+func (st *state) call(fn *lua.LFunction) (err error) {
+	defer func() {
+		p := recover()
+		if p == nil {
+			return
+		}
+		st.spoilt = true
+		r := &st.run
+		r.fatal, r.why = Error, fmt.Sprint("the interpreter failed: ", p)
+		if ae, ok := p.(*lua.ApiError); ok {
+			if text, ok := ae.Object.(lua.LString); ok {
+				r.line, r.why = cutLine(string(text), r.script.Name)
+			}
+			r.fatal, r.why = Memory, "too many values at once: "+r.why
+		}
+	}()
+	st.L.Push(fn)
+	return st.L.PCall(0, 2, handler)
 }
 
 // decide reads what the script returned.
@@ -289,43 +314,30 @@ func wrongType(format string, args ...any) *RunError {
 // failure says how a run ended that did not come to its end.
 func (st *state) failure(err error) error {
 	r := &st.run
-	name := r.script.Name
-	var line int
-	message := "failed"
+	switch r.fatal {
+	case OK:
+		if r.cancelled != nil {
+			st.spoilt = true
+			return r.cancelled
+		}
+	case NoKey:
+		return &RunError{NoKey, r.line, clip(r.why, maxMessage)}
+	default:
+		st.spoilt = true
+		return &RunError{r.fatal, r.line, clip(r.why, maxMessage)}
+	}
+	line, message := r.line, "failed"
 	if ae, ok := err.(*lua.ApiError); ok { //nolint:errorlint // the interpreter returns it bare
 		if text, ok := ae.Object.(lua.LString); ok {
-			line, message = cutLine(string(text), name)
-		} else if ae.Object != ended {
+			if at, rest := cutLine(string(text), r.script.Name); at > 0 {
+				line, message = at, rest
+			} else {
+				message = rest
+			}
+		} else {
 			message = "an error that is no text but a " + ae.Object.Type().String()
 		}
-		if ae.Type == lua.ApiErrorPanic {
-			st.spoilt = true
-			message = "the interpreter failed: " + message
-		}
-		if line == 0 {
-			line = lineOfTrace(ae.StackTrace, name)
-		}
+		st.spoilt = st.spoilt || ae.Type == lua.ApiErrorPanic
 	}
-	switch {
-	case r.cancelled != nil:
-		return r.cancelled
-	case r.fatal == OK:
-		return &RunError{Error, line, clip(message, maxMessage)}
-	case r.fatal != NoKey:
-		st.spoilt = true
-	}
-	if r.line > 0 {
-		line = r.line
-	}
-	return &RunError{r.fatal, line, clip(r.why, maxMessage)}
-}
-
-// lineOfTrace gives the innermost line of the script in a stack trace.
-func lineOfTrace(trace, name string) int {
-	for l := range strings.Lines(trace) {
-		if line := lineOf(strings.TrimSpace(l), name); line > 0 {
-			return line
-		}
-	}
-	return 0
+	return &RunError{Error, line, clip(message, maxMessage)}
 }

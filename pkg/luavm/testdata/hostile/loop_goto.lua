@@ -1,2 +1,0 @@
--- ends: timeout
-::again:: goto again
