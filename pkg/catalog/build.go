@@ -61,6 +61,7 @@ func (s *Snapshot) add(declared *config.Model, sources map[string]Source, old *S
 	}
 	m.Route, m.Tensors, m.SetHeaders, m.Limits = true, declared.Tensors, declared.SetHeaders, declared.Limits
 	m.Breaker = declared.Breaker
+	m.Retry = declared.Retry
 	m.Split, m.Mirror = rules(declared, target), mirror(declared, target)
 	s.models[m.Name] = m
 	return nil

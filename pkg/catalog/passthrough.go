@@ -40,10 +40,11 @@ type entry struct {
 type defaults struct {
 	timeouts inference.Timeouts
 	breaker  inference.Breaker
+	retry    inference.Retry
 }
 
 func defaultsOf(cfg *config.Config) defaults {
-	return defaults{timeouts: cfg.Defaults, breaker: cfg.Breaker}
+	return defaults{timeouts: cfg.Defaults, breaker: cfg.Breaker, retry: cfg.Retry}
 }
 
 func newEntry(m *implicit, with defaults, split func() bool) *entry {
@@ -54,7 +55,7 @@ func newEntry(m *implicit, with defaults, split func() bool) *entry {
 
 func (e *entry) make(with defaults) *inference.Model {
 	m := implicitModel(e.implicit, with.timeouts, e.split)
-	m.Breaker = with.breaker
+	m.Breaker, m.Retry = with.breaker, with.retry
 	m.Scripted = e.split != nil
 	return m
 }
@@ -68,7 +69,7 @@ func (e *entry) fresh() bool {
 // under gives the model with the defaults in force, which a reload may have changed since it was found.
 func (e *entry) under(with defaults) *inference.Model {
 	m := e.model.Load()
-	if (defaults{m.Timeouts, m.Breaker}) != with {
+	if (defaults{m.Timeouts, m.Breaker, m.Retry}) != with {
 		m = e.make(with)
 		e.model.Store(m)
 	}

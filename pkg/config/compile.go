@@ -71,6 +71,7 @@ func (c *compiler) compile(f *File) *Config {
 		Max: defaultMax, FirstAnswer: defaultFirstAnswer, Idle: defaultIdle,
 	})
 	c.cfg.Breaker = c.breaker("defaults.breaker", f.Defaults.Breaker, defaultBreaker)
+	c.cfg.Retry = c.retry("defaults.retry", f.Defaults.Retry, defaultRetry)
 	c.upstreams(f.Upstreams)
 	c.lua(f.Lua)
 	c.models(f.Models)

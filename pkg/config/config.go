@@ -58,6 +58,8 @@ type Config struct {
 	Fallback *inference.Fallback
 	// Breaker of models that pass through.
 	Breaker inference.Breaker
+	// Retry of models that pass through.
+	Retry inference.Retry
 	// Upstreams in the file's order, at least one.
 	Upstreams []Upstream
 	// Models in the file's order; may be none when names pass through.
@@ -136,6 +138,8 @@ type Model struct {
 	Timeouts inference.Timeouts
 	// Breaker of each of its targets.
 	Breaker inference.Breaker
+	// Retry of its calls.
+	Retry inference.Retry
 	// SLO is what the model promises.
 	SLO SLO
 	// Tensors of Predict; nil means that the upstream's metadata tells.

@@ -71,14 +71,14 @@ func TestTheServedExampleCompilesToWhatItSays(t *testing.T) {
 		Path: "../../docs/examples/gateway.yaml", Source: c.Source, Hash: c.Hash,
 		Listen:     Listen{Data: ":8080", Admin: "127.0.0.1:8081", Metrics: MetricsBoth, MaxMessage: 64 << 20, DrainBefore: 5 * second, DrainGrace: 20 * second},
 		AuthStated: true, Replicas: 1, Lua: Lua{Dir: "scripts/lua", Deadline: 2 * time.Millisecond},
-		Control:   []string{"repository"},
-		StateDir:  "/var/lib/model-gateway",
-		Defaults:  defaults,
-		Breaker:   defaultBreaker,
+		Control:  []string{"repository"},
+		StateDir: "/var/lib/model-gateway",
+		Defaults: defaults,
+		Breaker:  defaultBreaker, Retry: defaultRetry,
 		Upstreams: []Upstream{{Name: "triton", Kind: Triton, DNS: "triton:8001", Traceparent: TraceSampled}},
 		Models: []Model{
 			{
-				Name: "fraud", Upstream: "triton", UpstreamModel: "fraud", Stable: "model_v1", Pins: PinsDeclared, Timeouts: fraud, Breaker: defaultBreaker,
+				Name: "fraud", Upstream: "triton", UpstreamModel: "fraud", Stable: "model_v1", Pins: PinsDeclared, Timeouts: fraud, Breaker: defaultBreaker, Retry: defaultRetry,
 				Targets: []Target{
 					{Name: "model_v1", Upstream: "triton", Model: "fraud", Version: "1"},
 					{Name: "model_v2", Upstream: "triton", Model: "fraud", Version: "2"},
@@ -89,7 +89,7 @@ func TestTheServedExampleCompilesToWhatItSays(t *testing.T) {
 					Output: "SCORE", Confidence: inference.Confidence{Output: "SCORE", Reduce: "max"},
 				},
 			},
-			{Name: "images/cnn", Upstream: "triton", UpstreamModel: "cnn", Pins: PinsAny, Timeouts: cnn, Breaker: defaultBreaker},
+			{Name: "images/cnn", Upstream: "triton", UpstreamModel: "cnn", Pins: PinsAny, Timeouts: cnn, Breaker: defaultBreaker, Retry: defaultRetry},
 		},
 	}
 	if diff := cmp.Diff(want, c); diff != "" {
@@ -245,7 +245,7 @@ func TestAModelNeedsToSayOnlyWhatIsNotClear(t *testing.T) {
 		Name: "m", Upstream: "triton", UpstreamModel: "m", Stable: "only", Pins: PinsDeclared,
 		Targets:  []Target{{Name: "only", Upstream: "triton", Model: "m", Version: "7"}},
 		Timeouts: inference.Timeouts{Max: 5 * time.Second, FirstAnswer: defaultFirstAnswer, Idle: time.Second},
-		Breaker:  defaultBreaker,
+		Breaker:  defaultBreaker, Retry: defaultRetry,
 	}
 	if diff := cmp.Diff(want, c.Models[0]); diff != "" {
 		t.Error(diff)

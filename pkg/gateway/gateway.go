@@ -114,7 +114,7 @@ func New(cfg *config.Config, opts Options) (*Gateway, error) {
 	g.resolve = resolve.Stage{Catalog: g.catalog}
 	g.openScripts(cfg)
 	g.inject = inject.Stage{TraceParent: g.traceParent}
-	g.forward = forward.Stage{Attempts: &telemetry.Attempts{Stats: g.stats, Metrics: g.metrics}}
+	g.forward = forward.Stage{Attempts: &telemetry.Attempts{Stats: g.stats, Metrics: g.metrics}, Retries: g.metrics}
 	g.mirror = g.newMirror()
 	if t := cfg.Listen.TLS; t != nil {
 		if g.tls, err = tlsfiles.NewServer(tlsfiles.ServerFiles{Cert: t.Cert, Key: t.Key, ClientCA: t.ClientCA}, tlsfiles.Options{Log: g.log, Changed: opts.changed("listen.tls")}); err != nil {

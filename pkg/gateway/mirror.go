@@ -12,7 +12,7 @@ import (
 // newMirror makes the stage that mirrors calls. Copies take the way that calls take behind all that limits them, and are
 // recorded apart from calls that somebody waits for.
 func (g *Gateway) newMirror() *mirror.Stage {
-	sent := forward.Stage{Attempts: &telemetry.Attempts{Stats: g.stats, Metrics: g.metrics, Arm: stats.Mirror}}
+	sent := &forward.Stage{Once: true, Attempts: &telemetry.Attempts{Stats: g.stats, Metrics: g.metrics, Arm: stats.Mirror}}
 	return mirror.New(mirror.Options{
 		Send:     fold([]inference.Stage{{Name: "inject", Wrap: g.inject.Wrap}, {Name: "mark", Wrap: mirror.Mark}}, sent.Handle),
 		Recorder: g.metrics,

@@ -46,11 +46,14 @@ type Metrics struct {
 	config     *prometheus.GaugeVec
 	configMu   sync.Mutex
 
-	health health
-	redis  *redisMetrics
-	limits limits
-	mirror mirror
-	split  *prometheus.CounterVec
+	health  health
+	redis   *redisMetrics
+	limits  limits
+	mirror  mirror
+	split   *prometheus.CounterVec
+	retries *prometheus.CounterVec
+
+	degraded *degraded
 
 	// What recording looks up, so that it does not build labels each time.
 	seenRequests readmap.Map[requestKey, prometheus.Observer]
@@ -66,6 +69,8 @@ func New(b Build) *Metrics {
 		redis:    newRedisMetrics(),
 		mirror:   newMirror(),
 		split:    newSplit(),
+		retries:  newRetries(),
+		degraded: newDegraded(),
 		labels:   guard{maxModels: MaxModels, maxTargets: MaxTargets},
 		requests: prometheus.NewHistogramVec(histogram(RequestDuration,
 			"Time from a request having been read until its last answer had been handed over, as the client sees it; each message of a stream is a request."),
@@ -104,11 +109,12 @@ func New(b Build) *Metrics {
 	build.WithLabelValues(b.Version, b.Revision, runtime.Version()).Set(1)
 	m.registry.MustRegister(
 		m.requests, m.upstream, m.errors, inFlight, m.streams, m.panics, m.omitted, m.labels.refused,
-		m.reloads, m.successful, m.loadedAt, m.config, build, &m.health, m.split,
+		m.reloads, m.successful, m.loadedAt, m.config, build, &m.health, m.split, m.retries,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 	)
 	m.limits.register(m.registry)
 	m.mirror.register(m.registry)
+	m.registry.MustRegister(m.degraded.total)
 	return m
 }
 
@@ -127,7 +133,8 @@ type Call struct {
 	Protocol               inference.Protocol
 	HTTP                   int        // status, of gRPC calls too
 	GRPC                   codes.Code // the client's; the code of the hidden fault when Degraded
-	Degraded               bool       // a prepared answer hid the fault
+	Degraded               bool       // a fallback's answer hid the fault
+	Reason                 string     // of that fault
 	Duration               time.Duration
 }
 
@@ -152,6 +159,9 @@ func (m *Metrics) CallEnded(c Call) {
 	m.inFlight[c.Protocol].Dec()
 	if c.HTTP >= 400 {
 		m.Error(c.HTTP, c.Degraded)
+	}
+	if c.Degraded {
+		m.degraded.count(&c, &m.labels)
 	}
 	k := requestKey{c.Model, c.Version, c.Target, c.Protocol, uint16(c.HTTP), uint8(c.GRPC), c.Degraded}
 	o, ok := m.seenRequests.Get(k)

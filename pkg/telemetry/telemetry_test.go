@@ -22,6 +22,7 @@ import (
 	dto "github.com/prometheus/client_model/go"
 	"google.golang.org/grpc/codes"
 
+	"github.com/model-gateway/model-gateway/pkg/fault"
 	"github.com/model-gateway/model-gateway/pkg/inference"
 	"github.com/model-gateway/model-gateway/pkg/stats"
 )
@@ -39,7 +40,7 @@ func filled() *Metrics {
 	m.CallStarted(inference.HTTPPredict)
 	m.CallEnded(Call{
 		Model: "fraud", Version: "1", Target: "model_v1", Protocol: inference.HTTPPredict,
-		HTTP: 503, GRPC: codes.Unavailable, Degraded: true, Duration: time.Second,
+		HTTP: 503, GRPC: codes.Unavailable, Degraded: true, Reason: "NO_ENDPOINT", Duration: time.Second,
 	})
 	m.Attempt(&inference.Target{Asked: "fraud", Version: "1", Name: "model_v1"}, stats.OK, 100*time.Millisecond)
 	m.StreamOpened()
@@ -61,6 +62,8 @@ func filled() *Metrics {
 	m.MirrorDifference(shadow, &inference.Difference{Kind: inference.ValuesDiffer, Compared: 1, MaxAbs: 0.25, Scored: true, Score: 0.5, MirroredScore: 0.75})
 	m.MirrorHeld(1)
 	m.SplitChose(shadow, inference.ByWeights)
+	m.Retried(shadow, fault.EndpointLost)
+	m.RetryRefused(shadow, fault.UpstreamQueue)
 	(&Attempts{Stats: stats.NewRegistry(nil), Metrics: m, Arm: stats.Mirror}).Attempt(nil, shadow, "10.0.0.1:8001", stats.OK, 100*time.Millisecond)
 	m.ShowEndpoints(func() []EndpointState {
 		return []EndpointState{{"triton", "10.0.0.1:8001", true}, {"triton", "10.0.0.2:8001", false}, {"triton", "10.0.0.1:8001", false}}
@@ -247,13 +250,17 @@ func TestOnlyFailuresAreErrorsAndDegradedOnesAreMarked(t *testing.T) {
 	end(m, ok("m", "1", "t", 0))
 	end(m, Call{HTTP: 499, GRPC: codes.Canceled})
 	end(m, Call{HTTP: 503, GRPC: codes.Unavailable})
-	end(m, Call{HTTP: 503, GRPC: codes.Unavailable, Degraded: true})
+	end(m, Call{HTTP: 503, GRPC: codes.Unavailable, Degraded: true, Reason: "NO_ENDPOINT"})
+	end(m, Call{Model: "m", Version: "1", Target: "t", HTTP: 504, GRPC: codes.DeadlineExceeded, Degraded: true, Reason: "UPSTREAM_TIMEOUT"})
 	m.Error(503, false)
 	_, page := scrape(t, m, "")
 	for _, want := range []string{
 		`gateway_request_errors_total{code="499",degraded="false"} 1`,
 		`gateway_request_errors_total{code="503",degraded="false"} 2`,
 		`gateway_request_errors_total{code="503",degraded="true"} 1`,
+		`gateway_request_errors_total{code="504",degraded="true"} 1`,
+		`gateway_degraded_total{model="unknown",reason="NO_ENDPOINT",target="unknown"} 1`,
+		`gateway_degraded_total{model="m",reason="UPSTREAM_TIMEOUT",target="t"} 1`,
 		`gateway_request_duration_seconds_count{code="degraded",grpc_code="OK",model="unknown",protocol="predict",target="unknown",version="unknown"} 1`,
 	} {
 		if !strings.Contains(page, want+"\n") {

@@ -17,21 +17,74 @@ type Recorder interface {
 	Attempt(c *inference.Call, target *inference.Target, endpoint string, outcome stats.Outcome, took time.Duration)
 }
 
-// Stage forwards calls.
+// Stage forwards calls. It must not be copied once it is used.
 type Stage struct {
 	Attempts Recorder
+	Retries  Retries // nil: nobody is told
+	Once     bool    // calls are never tried again
+
+	budgets budgets
 }
 
-// Handle sends c and returns when it has been answered or has failed.
-func (s Stage) Handle(ctx context.Context, c *inference.Call) error {
+// Retries is told of further attempts; telemetry.Metrics is one.
+type Retries interface {
+	// Retried counts a further attempt of a call, after a fault of kind.
+	Retried(target *inference.Target, kind fault.Kind)
+	// RetryRefused counts one that the budget did not allow.
+	RetryRefused(target *inference.Target, kind fault.Kind)
+}
+
+// Handle sends c and returns when it has been answered or has failed. What fails on one endpoint and may do better
+// elsewhere is tried on another, as the model's policy says.
+func (s *Stage) Handle(ctx context.Context, c *inference.Call) error {
 	endpoint, err := c.Target.Pool.Pick(c, nil)
 	if err != nil {
 		return err
 	}
+	begun := c.Attempts
+	again := !s.Once && c.Model.Retry.Attempts > 1
+	if again {
+		s.budgets.of(c.Target.Pool).put(c.Model.Retry.Budget)
+	}
+	err = s.attempt(ctx, c, endpoint)
+	if err == nil || !again {
+		return err
+	}
+	return s.elsewhere(ctx, c, endpoint, err, begun)
+}
+
+// elsewhere tries c on other endpoints than the first one, which failed with err. When there is no other, or no attempt
+// is left, the last failure is the call's.
+func (s *Stage) elsewhere(ctx context.Context, c *inference.Call, first inference.Endpoint, err error, begun int) error {
+	tried := []inference.Endpoint{first}
+	for c.Attempts-begun < c.Model.Retry.Attempts && mayRetry(c, err) {
+		if _, none := c.Target.Pool.Pick(c, tried); none != nil {
+			return err
+		}
+		if !s.afford(c, err) || !wait(ctx) {
+			return err
+		}
+		next, none := c.Target.Pool.Pick(c, tried)
+		if none != nil {
+			return err
+		}
+		if s.Retries != nil {
+			s.Retries.Retried(c.Target, fault.Of(err).Kind)
+		}
+		tried = append(tried, next)
+		if err = s.attempt(ctx, c, next); err == nil {
+			return nil
+		}
+	}
+	return err
+}
+
+// attempt sends c to one endpoint and writes down how that went.
+func (s *Stage) attempt(ctx context.Context, c *inference.Call, endpoint inference.Endpoint) error {
 	c.Endpoint = endpoint.Name()
 	c.Attempts++
 	begin := time.Now()
-	err = endpoint.Infer(ctx, c)
+	err := endpoint.Infer(ctx, c)
 	took := time.Since(begin)
 	c.UpstreamIn += took
 	err = blame(ctx, err)

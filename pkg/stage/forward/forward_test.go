@@ -1,0 +1,229 @@
+package forward
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/model-gateway/model-gateway/pkg/fault"
+	"github.com/model-gateway/model-gateway/pkg/inference"
+	"github.com/model-gateway/model-gateway/pkg/stats"
+)
+
+// endpoint answers with what its errors say, one by one; then well.
+type endpoint struct {
+	name   string
+	errs   []error
+	asked  int
+	answer bool // it has sent an answer before it fails
+}
+
+func (e *endpoint) Name() string { return e.name }
+
+func (e *endpoint) Infer(_ context.Context, c *inference.Call) error {
+	e.asked++
+	if e.answer {
+		_ = c.Send(inference.Frame{})
+	}
+	if len(e.errs) == 0 {
+		return nil
+	}
+	err := e.errs[0]
+	e.errs = e.errs[1:]
+	return err
+}
+
+// pool gives its endpoints in order.
+type pool struct{ endpoints []*endpoint }
+
+func (p *pool) Ready() bool { return true }
+
+func (p *pool) Pick(_ *inference.Call, not []inference.Endpoint) (inference.Endpoint, error) {
+	for _, e := range p.endpoints {
+		if !slices.Contains(not, inference.Endpoint(e)) {
+			return e, nil
+		}
+	}
+	return nil, fault.New(fault.NoEndpoint, "no other endpoint")
+}
+
+type records struct {
+	outcomes []stats.Outcome
+	retried  int
+	refused  int
+}
+
+func (r *records) Attempt(_ *inference.Call, _ *inference.Target, _ string, o stats.Outcome, _ time.Duration) {
+	r.outcomes = append(r.outcomes, o)
+}
+func (r *records) Retried(*inference.Target, fault.Kind)      { r.retried++ }
+func (r *records) RetryRefused(*inference.Target, fault.Kind) { r.refused++ }
+
+func callTo(p *pool) *inference.Call {
+	return &inference.Call{
+		Model:  &inference.Model{Retry: inference.Retry{Attempts: 2, Budget: .2}},
+		Target: &inference.Target{Pool: p},
+	}
+}
+
+func failing(name string, kinds ...fault.Kind) *endpoint {
+	e := &endpoint{name: name}
+	for _, k := range kinds {
+		e.errs = append(e.errs, fault.New(k, "it failed"))
+	}
+	return e
+}
+
+func TestACallThatOneEndpointLosesIsAnsweredByAnother(t *testing.T) {
+	for _, kind := range []fault.Kind{fault.EndpointLost, fault.UpstreamUnavailable, fault.ModelNotReady, fault.Draining, fault.UpstreamQueue} {
+		synctest.Test(t, func(t *testing.T) {
+			r := &records{}
+			s := &Stage{Attempts: r, Retries: r}
+			first, second := failing("a", kind), failing("b")
+			c := callTo(&pool{[]*endpoint{first, second}})
+			begin := time.Now()
+			if err := s.Handle(t.Context(), c); err != nil {
+				t.Fatal(kind.Reason(), err)
+			}
+			if waited := time.Since(begin); waited < minWait || waited > maxWait {
+				t.Errorf("%s: tried again after %s", kind.Reason(), waited)
+			}
+			if c.Endpoint != "b" || c.Attempts != 2 || r.retried != 1 || len(r.outcomes) != 2 || r.outcomes[1] != stats.OK {
+				t.Errorf("%s: answered by %s after %d attempts, recorded %+v", kind.Reason(), c.Endpoint, c.Attempts, r)
+			}
+		})
+	}
+}
+
+func TestWhatAnotherEndpointCannotMendIsNotTriedAgain(t *testing.T) {
+	for name, tt := range map[string]struct {
+		first  *endpoint
+		change func(*inference.Call)
+	}{
+		"the model failed":       {first: failing("a", fault.UpstreamFailed)},
+		"the client's mistake":   {first: failing("a", fault.InvalidArgument)},
+		"a timeout":              {first: failing("a", fault.UpstreamTimeout)},
+		"a step of a sequence":   {first: failing("a", fault.EndpointLost), change: func(c *inference.Call) { c.Head.Sequence.ID = "7" }},
+		"after the first answer": {first: &endpoint{name: "a", errs: []error{fault.New(fault.EndpointLost, "gone")}, answer: true}},
+		"no retries":             {first: failing("a", fault.EndpointLost), change: func(c *inference.Call) { c.Model.Retry.Attempts = 1 }},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			s := &Stage{Attempts: &records{}}
+			second := failing("b")
+			c := callTo(&pool{[]*endpoint{tt.first, second}})
+			if tt.change != nil {
+				tt.change(c)
+			}
+			if err := s.Handle(t.Context(), c); err == nil || second.asked != 0 {
+				t.Errorf("%s: error %v, the other endpoint was asked %d times", name, err, second.asked)
+			}
+		})
+	}
+}
+
+func TestTheLastFailureIsTheCallsWhenNoOtherEndpointIsLeft(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &Stage{Attempts: &records{}}
+		begin := time.Now()
+		err := s.Handle(t.Context(), callTo(&pool{[]*endpoint{failing("a", fault.Draining)}}))
+		if fault.Of(err).Kind != fault.Draining || time.Since(begin) != 0 {
+			t.Errorf("got %v after %s; with nowhere to go nothing is waited for", err, time.Since(begin))
+		}
+		both := &pool{[]*endpoint{failing("a", fault.Draining), failing("b", fault.ModelNotReady)}}
+		if err := s.Handle(t.Context(), callTo(both)); fault.Of(err).Kind != fault.ModelNotReady {
+			t.Errorf("got %v", err)
+		}
+	})
+}
+
+func TestAnUpstreamThatFailsIsAskedAFifthMoreAndNotTwice(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := &records{}
+		s := &Stage{Attempts: r, Retries: r}
+		p := &pool{[]*endpoint{{name: "a"}, {name: "b"}}}
+		const calls = 2000
+		begin := time.Now()
+		for range calls {
+			p.endpoints[0].errs = []error{fault.New(fault.UpstreamQueue, "full")}
+			p.endpoints[1].errs = []error{fault.New(fault.UpstreamQueue, "full")}
+			_ = s.Handle(t.Context(), callTo(p))
+		}
+		// Each further attempt takes a moment, and some a second are there beside the fifth.
+		most := calls/5 + perSecond*int(1+time.Since(begin)/time.Second)
+		if r.retried < calls/5 || r.retried > most || r.retried+r.refused != calls {
+			t.Errorf("%d of %d calls were tried again, at most %d may; %d were not", r.retried, calls, most, r.refused)
+		}
+	})
+}
+
+func TestCallsOfALostEndpointAreAllTriedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := &records{}
+		s := &Stage{Attempts: r, Retries: r}
+		for range 500 {
+			if err := s.Handle(t.Context(), callTo(&pool{[]*endpoint{failing("a", fault.EndpointLost), {name: "b"}}})); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if r.retried != 500 {
+			t.Errorf("%d of 500", r.retried)
+		}
+	})
+}
+
+func TestWaitingForAFurtherAttemptLeavesMostOfTheTimeToIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &Stage{Attempts: &records{}}
+		ctx, cancel := context.WithTimeout(t.Context(), 40*time.Millisecond)
+		defer cancel()
+		begin := time.Now()
+		err := s.Handle(ctx, callTo(&pool{[]*endpoint{failing("a", fault.EndpointLost), {name: "b"}}}))
+		if err != nil || time.Since(begin) > 10*time.Millisecond {
+			t.Errorf("%v after %s", err, time.Since(begin))
+		}
+	})
+}
+
+func TestAClientThatGoesAwayWhileACallWaitsEndsIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &Stage{Attempts: &records{}}
+		ctx, cancel := context.WithCancel(t.Context())
+		second := &endpoint{name: "b"}
+		done := make(chan error, 1)
+		go func() {
+			done <- s.Handle(ctx, callTo(&pool{[]*endpoint{failing("a", fault.EndpointLost), second}}))
+		}()
+		synctest.Wait()
+		cancel()
+		if err := <-done; err == nil || second.asked != 0 {
+			t.Errorf("%v, and the other endpoint was asked %d times", err, second.asked)
+		}
+	})
+}
+
+func TestCopiesOfCallsAreTriedOnce(t *testing.T) {
+	s := &Stage{Attempts: &records{}, Once: true}
+	lost := errors.New("lost")
+	second := &endpoint{name: "b"}
+	if err := s.Handle(t.Context(), callTo(&pool{[]*endpoint{{name: "a", errs: []error{lost}}, second}})); err == nil || second.asked != 0 {
+		t.Error(err, second.asked)
+	}
+}
+
+func BenchmarkForward(b *testing.B) {
+	s := &Stage{Attempts: &records{}}
+	c := callTo(&pool{[]*endpoint{{name: "a"}}})
+	s.Attempts = nobody{}
+	b.ReportAllocs()
+	for b.Loop() {
+		c.Attempts, c.Answers = 0, 0
+		_ = s.Handle(b.Context(), c)
+	}
+}
+
+type nobody struct{}
+
+func (nobody) Attempt(*inference.Call, *inference.Target, string, stats.Outcome, time.Duration) {}
