@@ -45,7 +45,9 @@ upstreams: {triton: {endpoints: "%s"}}
 	defer func() {
 		_ = read.Close() // so that no line holds up the end
 		cancel()
-		<-ended
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
 	}()
 	ca.Issue(t, []string{"127.0.0.1", "gateway.example"}).Write(t, dir)
 	lines := bufio.NewScanner(read)
