@@ -21,7 +21,7 @@ type batcher struct {
 	free    []*lane
 	driving []*lane
 	alarm   *time.Timer // for the first deadline among those who wait for somebody else; nil before the first
-	armed   bool
+	alarmAt time.Time   // when it goes off; zero for never
 }
 
 const (
@@ -92,15 +92,19 @@ func (b *batcher) ask(ctx context.Context, q *question) error {
 	b.watch(q)
 	b.mu.Unlock()
 
-	select {
-	case l := <-q.turn:
-		if l != nil {
-			b.board(l, q)
-			b.drive(context.Background(), l, q) //nolint:contextcheck // nobody's leaving ends what is done for many
+	for {
+		select {
+		case l := <-q.turn:
+			if l == nil {
+				return q.err
+			}
+			if b.board(l, q) {
+				b.drive(context.Background(), l, q) //nolint:contextcheck // nobody's leaving ends what is done for many
+				return q.err
+			}
+		case <-ctx.Done():
+			return b.leave(ctx, q)
 		}
-		return q.err
-	case <-ctx.Done():
-		return b.leave(ctx, q)
 	}
 }
 
@@ -114,16 +118,27 @@ func (b *batcher) lane() *lane {
 	return l
 }
 
-// board takes those who wait along with q, who drives.
-func (b *batcher) board(l *lane, q *question) {
+// board takes those who wait along with q, who drives. If q has little time left, which is all that the others would
+// have, it lets the last of them drive, and gives false.
+func (b *batcher) board(l *lane, q *question) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if last := len(b.waiting) - 1; last >= 0 && time.Until(q.due) < b.budget/2 && b.waiting[last].due.After(q.due) {
+		next := b.waiting[last]
+		copy(b.waiting[1:], b.waiting[:last])
+		b.waiting[0] = q
+		q.state, next.state = waits, drives
+		b.watch(q)
+		next.turn <- l
+		return false
+	}
 	n := min(len(b.waiting), maxBatch-1)
 	for _, w := range b.waiting[:n] {
 		w.state = rides
 	}
 	l.questions = append(append(l.questions, q), b.waiting[:n]...)
 	b.waiting = slices.Delete(b.waiting, 0, n)
+	return true
 }
 
 // drive asks Redis for all on the lane and passes the lane on. ctx is that of who drives alone.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -169,9 +170,26 @@ func TestWhoRidesAlongIsTold(t *testing.T) {
 	redistest.Eventually(t, func() error {
 		b.mu.Lock()
 		defer b.mu.Unlock()
-		if b.armed || len(b.waiting)+len(b.driving) > 0 {
-			return fmt.Errorf("armed: %v, %d wait, %d drive", b.armed, len(b.waiting), len(b.driving))
+		if !b.alarmAt.IsZero() || len(b.waiting)+len(b.driving) > 0 {
+			return fmt.Errorf("an alarm at %v, %d wait, %d drive", b.alarmAt, len(b.waiting), len(b.driving))
 		}
 		return nil
 	})
+}
+
+func TestWhoHasLittleTimeLeftDrivesNobodyWhoHasMore(t *testing.T) {
+	now := time.Now()
+	late := newQuestion(modeDraw, []limit.Draw{drawOf("m", "late", 1, 1)}, now.Add(time.Minute))
+	early := newQuestion(modeDraw, []limit.Draw{drawOf("m", "early", 1, 1)}, now.Add(2*time.Minute))
+	b, l := &batcher{budget: time.Hour, waiting: []*question{early}}, &lane{}
+	defer b.stop()
+	if b.board(l, late) {
+		t.Fatal("who has a minute drives who has two")
+	}
+	if <-early.turn != l || early.state != drives || late.state != waits || !slices.Equal(b.waiting, []*question{late}) || b.alarmAt != late.due {
+		t.Errorf("the lane was not passed on well: %+v", b)
+	}
+	if !b.board(l, early) || late.state != rides || len(l.questions) != 2 || len(b.waiting) != 0 {
+		t.Errorf("who has most time does not drive: %+v, %+v", b, l)
+	}
 }

@@ -8,10 +8,10 @@ import (
 // watch has the alarm go off when q is due, unless it is to go off before. One timer for all: to set one for each
 // question costs more than the rest of waiting. b is locked.
 func (b *batcher) watch(q *question) {
-	if b.armed {
+	if !b.alarmAt.IsZero() && !q.due.Before(b.alarmAt) {
 		return
 	}
-	b.armed = true
+	b.alarmAt = q.due
 	wait := time.Until(q.due)
 	if b.alarm == nil {
 		b.alarm = time.AfterFunc(wait, b.expire)
@@ -25,8 +25,7 @@ func (b *batcher) expire() {
 	b.mu.Lock()
 	now := time.Now()
 	late, next := b.late(now)
-	b.armed = !next.IsZero()
-	if b.armed {
+	if b.alarmAt = next; !next.IsZero() {
 		b.alarm.Reset(next.Sub(now))
 	}
 	b.mu.Unlock()
