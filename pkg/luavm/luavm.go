@@ -6,7 +6,7 @@
 //
 // That is not the interpreter's doing: its own strings, tables and patterns know no bound. A source is rewritten when it
 // is compiled (rewrite.go), so that joining strings and writing to tables go through functions that count (run.go), and
-// the library is one of our own (lib_*.go). Script describes what a script sees.
+// the library is one of our own (lib_*.go). Script says what a script sees.
 package luavm
 
 import (
@@ -31,20 +31,6 @@ type Limits struct {
 	// looked at once in some hundred instructions: a run that has hardly begun is not blamed for a machine that
 	// was busy with others.
 	Deadline time.Duration
-}
-
-// Script is a compiled script. It is immutable, and any number of goroutines may run it at once.
-type Script struct {
-	Name   string // as problems and errors name it
-	Source string
-	Hash   string // SHA-256 of Source, in hex
-
-	deadline time.Duration
-	proto    *lua.FunctionProto
-	fn       *lua.LFunction // shared by all runs; nil when the script has globals of its own, and each run needs its own
-	slow     int32          // how much its literals can slow one instruction down, see run.step
-	targets  []string
-	memory   int64
 }
 
 // Compile reads a script. The error is Problems: every mistake that can be found without running it.
@@ -94,14 +80,6 @@ func clampDeadline(d time.Duration) time.Duration {
 	}
 	return min(d, MaxDeadline)
 }
-
-// Targets gives the names that the script's `return`s may give, as far as can be told without running it, sorted:
-// to be checked against the targets that are declared.
-func (s *Script) Targets() []string { return append([]string(nil), s.targets...) }
-
-// Memory is an estimate of the bytes that the compiled script holds. Warm states of the interpreter belong to no
-// script: there are about as many as there have lately been runs at once, of some 15 KiB each, and they go when idle.
-func (s *Script) Memory() int64 { return s.memory }
 
 // Input is what a run sees of a call. Strings above 64 KiB are as if they were not there.
 type Input struct {
