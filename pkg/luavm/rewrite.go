@@ -69,44 +69,6 @@ func rewrite(u *unit, found findings) ([]ast.Stmt, map[string]lua.LValue, *Probl
 	return chunk, constants, w.problem
 }
 
-// link puts constants into a compiled script, and lets go of what the compiler had in reserve.
-func link(p *lua.FunctionProto, constants map[string]lua.LValue) {
-	for i, c := range p.Constants {
-		if s, ok := c.(lua.LString); ok {
-			if v := constants[string(s)]; v != nil {
-				p.Constants[i] = v
-			}
-		}
-	}
-	p.Code = slices.Clone(p.Code)
-	p.DbgSourcePositions = slices.Clone(p.DbgSourcePositions)
-	p.Constants = slices.Clone(p.Constants)
-	p.DbgLocals = slices.Clone(p.DbgLocals)
-	p.DbgCalls = slices.Clone(p.DbgCalls)
-	p.DbgUpvalues = slices.Clone(p.DbgUpvalues)
-	p.FunctionPrototypes = slices.Clone(p.FunctionPrototypes)
-	for _, f := range p.FunctionPrototypes {
-		link(f, constants)
-	}
-}
-
-// protoSize estimates the bytes of compiled code.
-func protoSize(p *lua.FunctionProto) int64 {
-	n := 400 + 4*len(p.Code) + 8*len(p.DbgSourcePositions) + 24*len(p.DbgCalls) + 48*len(p.DbgLocals) + 16*len(p.DbgUpvalues)
-	n += 16 * max(32, len(p.Constants))
-	for _, c := range p.Constants {
-		n += 32
-		if s, ok := c.(lua.LString); ok {
-			n += len(s)
-		}
-	}
-	size := int64(n)
-	for _, f := range p.FunctionPrototypes {
-		size += protoSize(f)
-	}
-	return size
-}
-
 // globals declares the globals of a script as local variables. Those of the library begin as what they are there.
 func (w *rewriter) globals(names []string) ast.Stmt {
 	at := &ast.Node{}
@@ -267,38 +229,6 @@ func (w *rewriter) expr(e ast.Expr) ast.Expr {
 	return e
 }
 
-// split makes a call of split with literal weights one of a function that has them.
-func (w *rewriter) split(e *ast.FuncCallExpr) {
-	if f := w.fixed[e.Func]; f == nil || f != library.RawGetString("split") || len(e.Args) < 2 {
-		return
-	}
-	table, ok := e.Args[1].(*ast.TableExpr)
-	if !ok {
-		return
-	}
-	var weights []weight
-	seen := map[string]bool{}
-	for _, f := range table.Fields {
-		name, ok1 := f.Key.(*ast.StringExpr)
-		n, ok2 := f.Value.(*ast.NumberExpr)
-		if !ok1 || !ok2 || seen[name.Value] {
-			return
-		}
-		share, ok := parseNumber(n.Value)
-		if !ok {
-			return
-		}
-		seen[name.Value] = true
-		weights = append(weights, weight{name.Value, share})
-	}
-	total, problem := ordered(weights)
-	if problem != "" {
-		return // it is raised when it is run
-	}
-	w.fixed[e.Func] = splitOf(weights, total)
-	e.Args = append([]ast.Expr{single(e.Args[0])}, e.Args[2:]...)
-}
-
 // attribute asks what tells the fields of ngx.var, call and the like directly.
 func (w *rewriter) attribute(e *ast.AttrGetExpr) ast.Expr {
 	if t, ok := w.fixed[e.Object].(*lua.LTable); ok && frozenProxy(t) {
@@ -346,60 +276,6 @@ func (w *rewriter) concat(e *ast.StringConcatOpExpr) ast.Expr {
 		args = append([]ast.Expr{w.call(e, opConcat, args[:concatArgs]...)}, args[concatArgs:]...)
 	}
 	return w.call(e, opConcat, args...)
-}
-
-func (w *rewriter) table(e *ast.TableExpr) ast.Expr {
-	if len(e.Fields) > maxEntries && w.problem == nil {
-		w.problem = &Problem{Name: w.u.name, Line: e.Line(), Message: fmt.Sprintf("a table of %d fields; at most %d are allowed", len(e.Fields), maxEntries)}
-	}
-	static := true
-	for i, f := range e.Fields {
-		if f.Key != nil {
-			_, literal := f.Key.(*ast.StringExpr)
-			static = static && literal
-			f.Key = w.key(f.Key)
-		}
-		f.Value = w.expr(f.Value)
-		if f.Key != nil {
-			single(f.Value) // or the compiler takes a call that stands last for the rest of the list
-		}
-		if f.Key == nil && i == len(e.Fields)-1 && spreads(f.Value) {
-			static = false
-		}
-	}
-	if len(e.Fields) == 0 {
-		return e
-	}
-	if static {
-		return w.call(e, opMade, e, number(e, len(e.Fields)))
-	}
-	var t ast.Expr = on(e, &ast.TableExpr{})
-	index := 1
-	for part := range slices.Chunk(e.Fields, fillFields) {
-		spec, args := "", []ast.Expr{t, number(e, index), nil}
-		spread := false
-		for _, f := range part {
-			switch {
-			case f.Key != nil:
-				spec += "k"
-				args = append(args, single(f.Key), single(f.Value))
-			case f == e.Fields[len(e.Fields)-1] && spreads(f.Value):
-				spec += "m"
-				args, spread = append(args, f.Value), true
-			default:
-				spec += "p"
-				index++
-				args = append(args, single(f.Value))
-			}
-		}
-		args[2] = on(e, &ast.StringExpr{Value: spec})
-		if spread {
-			t = w.callAll(e, opFill, args...)
-		} else {
-			t = w.call(e, opFill, args...)
-		}
-	}
-	return t
 }
 
 // spreads reports whether an expression gives all of several values where it stands last.
