@@ -16,6 +16,7 @@ import (
 //	t[k] = v, t.k = v      set(t, k, v), and so for function t.k() and function t:k()
 //	{1, 2, x = 3}          made({1, 2, x = 3}, 3)
 //	{[k] = v, f()}         fill({}, 1, "km", k, v, f())
+//	a % b                  mod(a, b), which is no bound but several times as fast
 //
 // And what a script takes from the library is looked up now instead of in every run, unless it has globals of that name:
 //
