@@ -3,6 +3,7 @@ package catalog
 import (
 	"context"
 	"errors"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -37,6 +38,7 @@ func newLimits() limits {
 type asker struct {
 	limits
 	flights singleflight.Group
+	silent  sync.Map // Source → error: an outage, found by asking, that lasts until the upstream answers its prober
 
 	mu      sync.Mutex
 	refused map[string]refusal
@@ -70,6 +72,9 @@ func (a *asker) find(ctx context.Context, q question) (answer, error) {
 	if err := a.recall(key); err != nil {
 		return answer{}, err
 	}
+	if err := a.silence(q.sources); err != nil {
+		return answer{}, q.word(err)
+	}
 	flight := a.flights.DoChan(key, func() (any, error) {
 		if err := q.allow(); err != nil {
 			return nil, err
@@ -79,22 +84,76 @@ func (a *asker) find(ctx context.Context, q question) (answer, error) {
 		defer cancel()
 		found, err := q.ask(ctx)
 		if err != nil {
+			a.silenced(q.sources, err)
 			err = q.word(err)
 			a.refuse(key, err)
 			return nil, err
 		}
 		return found, nil
 	})
+	patience, cancel := patience(ctx)
+	defer cancel()
 	select {
 	case r := <-flight:
 		if r.Err != nil {
 			return answer{}, r.Err
 		}
 		return r.Val.(answer), nil
-	case <-ctx.Done():
-		return answer{}, context.Cause(ctx)
+	case <-patience.Done():
+		if ctx.Err() != nil {
+			return answer{}, context.Cause(ctx)
+		}
+		return answer{}, fault.New(fault.NoEndpoint, "no upstream answered in the time that the call has whether it has model %q; try again shortly", q.model)
 	}
 }
+
+const (
+	minMargin   = 5 * time.Millisecond
+	marginShare = 20 // the margin is at least 1/marginShare of what remains
+)
+
+// patience bounds how long a call waits for an answer, so that what is answered without one still reaches its caller.
+func patience(ctx context.Context) (context.Context, context.CancelFunc) {
+	deadline, has := ctx.Deadline()
+	if !has {
+		return ctx, func() {}
+	}
+	left := time.Until(deadline)
+	return context.WithDeadline(ctx, deadline.Add(-min(max(minMargin, left/marginShare), left/2)))
+}
+
+// silenced notes an outage of all of sources. While it lasts none of them is asked: every question would wait for it anew.
+func (a *asker) silenced(sources []Source, err error) {
+	switch fault.Of(err).Kind {
+	case fault.NoEndpoint, fault.UpstreamUnavailable, fault.EndpointLost, fault.UpstreamTimeout:
+	default:
+		return // it has answered, if not with what was asked
+	}
+	if answering(sources) {
+		return
+	}
+	for _, s := range sources {
+		a.silent.Store(s, fault.Wrap(fault.NoEndpoint, err, "upstream %q does not answer; try again shortly", s.Name()))
+	}
+}
+
+// silence is the outage of all of sources; nil when one of them may answer.
+func (a *asker) silence(sources []Source) (err error) {
+	for _, s := range sources {
+		why, silent := a.silent.Load(s)
+		if !silent {
+			return nil
+		}
+		if s.Answers() {
+			a.silent.Delete(s)
+			return nil
+		}
+		err = why.(*fault.Fault)
+	}
+	return err
+}
+
+func answering(sources []Source) bool { return slices.ContainsFunc(sources, Source.Answers) }
 
 // key names the question. Names of models come from clients, and are quoted lest two questions share a key.
 func (q question) key() string {

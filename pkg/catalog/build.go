@@ -30,6 +30,9 @@ func (c *Catalog) Build(cfg *config.Config, sources map[string]Source) (*Snapsho
 			return nil, err
 		}
 	}
+	for i := range cfg.Models { // which may stand in for one another
+		s.link(&cfg.Models[i])
+	}
 	return s, nil
 }
 
@@ -63,6 +66,7 @@ func (s *Snapshot) add(declared *config.Model, sources map[string]Source, old *S
 	m.Breaker = declared.Breaker
 	m.Retry = declared.Retry
 	m.Split, m.Mirror = rules(declared, target), mirror(declared, target)
+	m.Fallback = fallback(declared.Fallback, target)
 	s.models[m.Name] = m
 	return nil
 }

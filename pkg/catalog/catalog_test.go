@@ -18,6 +18,7 @@ type fake struct {
 	name   string
 	models map[string][]string
 	asked  atomic.Int64
+	out    atomic.Bool // no endpoint is up
 	broken error
 	listed bool
 	gate   chan struct{} // when set, answers wait until it is closed
@@ -36,6 +37,7 @@ func (fakePool) Ready() bool { return true }
 func (f *fake) Name() string                              { return f.name }
 func (f *fake) Pool(model, version string) inference.Pool { return fakePool{model, version} }
 func (f *fake) Listed(string) bool                        { return f.listed }
+func (f *fake) Answers() bool                             { return !f.out.Load() }
 func (f *fake) Versions(model string) []inference.VersionState {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -26,6 +26,8 @@ type Source interface {
 	Versions(model string) []inference.VersionState
 	// Listed reports whether any endpoint lists the model in its repository.
 	Listed(model string) bool
+	// Answers reports whether any endpoint is known to be up.
+	Answers() bool
 }
 
 const (

@@ -40,11 +40,12 @@ type entry struct {
 type defaults struct {
 	timeouts inference.Timeouts
 	breaker  inference.Breaker
+	fallback *inference.Fallback
 	retry    inference.Retry
 }
 
 func defaultsOf(cfg *config.Config) defaults {
-	return defaults{timeouts: cfg.Defaults, breaker: cfg.Breaker, retry: cfg.Retry}
+	return defaults{timeouts: cfg.Defaults, breaker: cfg.Breaker, fallback: cfg.Fallback, retry: cfg.Retry}
 }
 
 func newEntry(m *implicit, with defaults, split func() bool) *entry {
@@ -56,20 +57,21 @@ func newEntry(m *implicit, with defaults, split func() bool) *entry {
 func (e *entry) make(with defaults) *inference.Model {
 	m := implicitModel(e.implicit, with.timeouts, e.split)
 	m.Breaker, m.Retry = with.breaker, with.retry
+	m.Fallback = with.fallback
 	m.Scripted = e.split != nil
 	return m
 }
 
-// fresh reports whether something has been known of the model lately.
+// fresh reports whether something has been known of the model lately, or nobody could say otherwise.
 func (e *entry) fresh() bool {
 	since := e.implicit.idleSince.Load()
-	return since == 0 || time.Now().UnixNano()-since < int64(forgottenFor)
+	return since == 0 || time.Now().UnixNano()-since < int64(forgottenFor) || !e.implicit.source.Answers()
 }
 
 // under gives the model with the defaults in force, which a reload may have changed since it was found.
 func (e *entry) under(with defaults) *inference.Model {
 	m := e.model.Load()
-	if (defaults{m.Timeouts, m.Breaker, m.Retry}) != with {
+	if (defaults{m.Timeouts, m.Breaker, m.Fallback, m.Retry}) != with {
 		m = e.make(with)
 		e.model.Store(m)
 	}
@@ -119,8 +121,11 @@ func (p *passthrough) model(ctx context.Context, name string, sources []Source, 
 	found, err := p.asker.find(ctx, question{
 		sources: sources, model: name,
 		allow: func() error {
-			if slices.ContainsFunc(sources, func(s Source) bool { return s.Listed(name) }) || p.asker.invented.Allow() {
+			switch {
+			case slices.ContainsFunc(sources, func(s Source) bool { return s.Listed(name) }) || p.asker.invented.Allow():
 				return nil
+			case !answering(sources):
+				return fault.New(fault.NoEndpoint, "no upstream has answered yet, so nobody knows whether there is a model %q; try again shortly", name)
 			}
 			return fault.UnknownModel(name)
 		},

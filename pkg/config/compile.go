@@ -175,7 +175,7 @@ func (c *compiler) passthrough(f *File) {
 		c.cfg.Passthrough = *f.Passthrough
 	}
 	if c.cfg.Passthrough {
-		c.cfg.Fallback = passthroughFallback()
+		c.cfg.Fallback = passthroughFallback
 		return
 	}
 	if len(f.Models) == 0 {

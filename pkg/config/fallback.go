@@ -24,13 +24,10 @@ type Fallback struct {
 }
 
 // defaultScore is what Predict answers for models that nobody has declared while their upstream is out.
-const defaultScore = 0.5
+var defaultScore = 0.5
 
-// passthroughFallback is the fallback of models that pass through.
-func passthroughFallback() *inference.Fallback {
-	score := defaultScore
-	return &inference.Fallback{Score: &score, Predict: true, Outage: true}
-}
+// passthroughFallback is the fallback of models that pass through, the same over reloads.
+var passthroughFallback = &inference.Fallback{Score: &defaultScore, Predict: true, Outage: true}
 
 // fallbackStep is one step of a chain as the file has it.
 type fallbackStep struct {

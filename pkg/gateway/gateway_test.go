@@ -557,7 +557,7 @@ func TestAReloadThatWouldTakeARestartChangesNothing(t *testing.T) {
 
 func TestTheOrderOfStagesIsCheckedAndShown(t *testing.T) {
 	g := &Gateway{protection: &protection{}}
-	if got, want := strings.Join(view{g}.Stages(), " "), "observe ids door identify read authorize resolve limit split mirror deadline inject forward"; got != want {
+	if got, want := strings.Join(view{g}.Stages(), " "), "observe ids door identify read authorize resolve limit split mirror fallback deadline inject forward"; got != want {
 		t.Errorf("the pipeline is %s, want %s", got, want)
 	}
 }

@@ -25,7 +25,7 @@ func (g *Gateway) stages() []inference.Stage {
 		{Name: "mirror", Wrap: g.mirror.Wrap, After: []string{"limit", "split"}},     // a copy elsewhere once the call is over: neither limited nor waited for
 		// admit: concurrency and queue of the target (after split)
 		// enrich: features joined in (after admit)
-		// fallback: a declared answer in place of an outage (after limit: never to a refused call)
+		{Name: "fallback", Wrap: newFallback().Wrap, After: []string{"limit", "split"}}, // a declared answer in place of an outage, never of a refusal
 		// breaker: one per target (after split, fallback)
 		{Name: "deadline", Wrap: g.deadline.Wrap, After: []string{"resolve", "split"}}, // bounds the time upstream, and says whose time it was
 		{Name: "inject", Wrap: g.inject.Wrap, After: []string{"identify", "split"}},    // metadata for the upstream

@@ -346,6 +346,32 @@ func TestAnErrorOfOneMessageOfPredictStreamIsItsAnswer(t *testing.T) {
 	}
 }
 
+func TestADegradedAnswerSaysWhyInItsHeaders(t *testing.T) {
+	cause := fault.New(fault.NoEndpoint, "nobody there")
+	conn := start(t, &fake{do: func(_ context.Context, c *inference.Call) error {
+		c.Target, c.Degraded = inference.Nowhere("", cause), &inference.Degraded{Cause: cause, Score: 0.5}
+		b, _ := proto.Marshal(&inferencepb.PredictionResponse{Status: "DEGRADED"})
+		return c.Send(inference.NewFrame(b))
+	}})
+	var md metadata.MD
+	a, err := inferencepb.NewInferenceServiceClient(conn).Predict(t.Context(), &inferencepb.PredictionRequest{ModelName: "fraud"}, grpc.Header(&md))
+	if err != nil || a.Status != "DEGRADED" || strings.Join(md.Get("x-gateway-degraded"), " ") != "NO_ENDPOINT" || md.Get("x-gateway-target") != nil {
+		t.Errorf("%v %v, headers %v", a, err, md)
+	}
+	s, err := inferencepb.NewInferenceServiceClient(conn).PredictStream(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = s.Send(&inferencepb.PredictionRequest{ModelName: "fraud"})
+	if _, err := s.Recv(); err != nil {
+		t.Fatal(err)
+	}
+	_ = s.CloseSend()
+	if _, err := s.Recv(); !errors.Is(err, io.EOF) || s.Trailer().Get("x-gateway-target") != nil {
+		t.Errorf("%v, trailer %v", err, s.Trailer())
+	}
+}
+
 func TestAStreamSaysWhoAnsweredFirstAndInTheEndWhoAnswered(t *testing.T) {
 	targets := map[string]*inference.Target{
 		"a": {Name: "model_v1", Version: "1", Upstream: "triton"}, "b": {Name: "model_v2", Version: "2", Upstream: "other"},

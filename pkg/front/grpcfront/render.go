@@ -47,11 +47,14 @@ func sendHeader(ctx context.Context, c *inference.Call) {
 	values := []string{c.RequestID, "", "", ""} // one allocation for all
 	md := make(metadata.MD, 4)
 	md["x-request-id"] = values[0:1:1]
-	if c.Target != nil {
+	if c.Target != nil && c.Target.Absent == nil {
 		values[1], values[2], values[3] = c.Target.Name, c.Target.Version, c.Target.Upstream
 		md["x-gateway-target"] = values[1:2:2]
 		md["x-gateway-model-version"] = values[2:3:3]
 		md["x-gateway-upstream"] = values[3:4:4]
+	}
+	if c.Degraded != nil {
+		md["x-gateway-degraded"] = []string{fault.Of(c.Degraded.Cause).Kind.Reason()}
 	}
 	for name, v := range c.Header {
 		if !hopByHop(name) && md[name] == nil {

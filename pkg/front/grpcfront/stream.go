@@ -142,7 +142,7 @@ func (t *talk) answer(ctx context.Context, c *inference.Call, answering inferenc
 func (t *talk) send(c *inference.Call, answer inference.Frame) error {
 	t.writing.Lock()
 	defer t.writing.Unlock()
-	if c.Target != nil && len(t.targets) < maxTargets && !slices.Contains(t.targets, c.Target) {
+	if c.Target != nil && c.Target.Absent == nil && len(t.targets) < maxTargets && !slices.Contains(t.targets, c.Target) {
 		t.targets = append(t.targets, c.Target)
 		if !t.begun {
 			_ = t.stream.SetHeader(targetsMD(t.targets)) // fails only when the client is gone

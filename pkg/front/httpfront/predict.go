@@ -32,7 +32,7 @@ func (x *exchange) predict() error {
 	if err := x.front.Pipeline.Do(ctx, c); err != nil {
 		return err
 	}
-	body, err := predictAnswer(c.Answer)
+	body, err := predictAnswer(c)
 	if err != nil {
 		return err
 	}
@@ -83,10 +83,10 @@ func protoError(err error) string {
 
 // predictAnswer renders a PredictionResponse: all fields under their names in the proto, output_tensor as base64,
 // latency_ms as a number (protobuf's JSON would quote it, being 64 bits wide), confidence as a number or "NaN",
-// "Infinity", "-Infinity". A degraded answer has its confidence again as fallback_score.
-func predictAnswer(f inference.Frame) ([]byte, error) {
+// "Infinity", "-Infinity". A score that a fallback gave is there once more, as fallback_score.
+func predictAnswer(c *inference.Call) ([]byte, error) {
 	msg := &predictpb.PredictionResponse{}
-	if err := proto.Unmarshal(f.Buf.Materialize(), msg); err != nil {
+	if err := proto.Unmarshal(c.Answer.Buf.Materialize(), msg); err != nil {
 		return nil, fault.Wrap(fault.Internal, err, "internal error of the gateway: the answer cannot be read")
 	}
 	b := make([]byte, 0, base64.StdEncoding.EncodedLen(len(msg.OutputTensor))+128)
@@ -96,11 +96,8 @@ func predictAnswer(f inference.Frame) ([]byte, error) {
 	b = appendNumber(b, float64(msg.Confidence), 32)
 	b, _ = jsontext.AppendQuote(append(b, `,"status":`...), msg.Status)
 	b = strconv.AppendInt(append(b, `,"latency_ms":`...), msg.LatencyMs, 10)
-	if msg.Status == degraded {
-		b = appendNumber(append(b, `,"fallback_score":`...), float64(msg.Confidence), 32)
+	if c.Degraded != nil && c.Degraded.Target == nil {
+		b = appendNumber(append(b, `,"fallback_score":`...), c.Degraded.Score, 64)
 	}
 	return append(b, '}'), nil
 }
-
-// degraded is the status of an answer that a fallback made.
-const degraded = "DEGRADED"

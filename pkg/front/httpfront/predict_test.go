@@ -46,8 +46,8 @@ func TestPredictAnswersWithAllFields(t *testing.T) {
 			`{"output_tensor":"AAH/","confidence":0.9,"status":"OK","latency_ms":12}`,
 		},
 		{
-			&predictpb.PredictionResponse{Confidence: 0.5, Status: "DEGRADED", LatencyMs: 9007199254740993},
-			`{"output_tensor":"","confidence":0.5,"status":"DEGRADED","latency_ms":9007199254740993,"fallback_score":0.5}`,
+			&predictpb.PredictionResponse{Confidence: 0.5, Status: "FINE", LatencyMs: 9007199254740993},
+			`{"output_tensor":"","confidence":0.5,"status":"FINE","latency_ms":9007199254740993}`,
 		},
 		{
 			&predictpb.PredictionResponse{Confidence: float32(math.Inf(-1)), Status: "a \"b\""},
@@ -63,6 +63,31 @@ func TestPredictAnswersWithAllFields(t *testing.T) {
 			if got := w.Header().Get(name); got != want {
 				t.Errorf("%s: %q, want %q", name, got, want)
 			}
+		}
+	}
+}
+
+func TestADegradedPredictionSaysSoAndGivesItsScore(t *testing.T) {
+	cause := fault.New(fault.NoEndpoint, "nobody there")
+	target := &inference.Target{Name: "v2"}
+	for name, tt := range map[string]struct {
+		degraded *inference.Degraded
+		want     string
+	}{
+		"a score":        {&inference.Degraded{Cause: cause, Score: 0.1}, `{"output_tensor":"","confidence":0.1,"status":"DEGRADED","latency_ms":0,"fallback_score":0.1}`},
+		"another target": {&inference.Degraded{Cause: cause, Target: target}, `{"output_tensor":"","confidence":0.1,"status":"DEGRADED","latency_ms":0}`},
+	} {
+		p := answering(t, &predictpb.PredictionResponse{Confidence: 0.1, Status: "DEGRADED"})
+		answer := p.do
+		p.do = func(ctx context.Context, c *inference.Call) error {
+			c.Degraded, c.Target = tt.degraded, inference.Nowhere("", cause)
+			return answer(ctx, c)
+		}
+		w := send(front(Config{Pipeline: p}), "POST", "/v1/predict", `{"model_name":"fraud"}`)
+		wantStatus(t, w, 200)
+		wantBody(t, w, tt.want)
+		if h := w.Header(); h.Get("X-Gateway-Degraded") != "NO_ENDPOINT" || len(h["X-Gateway-Target"]) > 0 {
+			t.Errorf("%s: headers %v", name, h)
 		}
 	}
 }

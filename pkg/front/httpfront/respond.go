@@ -53,7 +53,10 @@ func (x *exchange) identify(h http.Header) {
 	if id := x.call.RequestID; id != "" {
 		h.Set("X-Request-Id", id)
 	}
-	if t := x.call.Target; t != nil {
+	if d := x.call.Degraded; d != nil {
+		h.Set("X-Gateway-Degraded", fault.Of(d.Cause).Kind.Reason())
+	}
+	if t := x.call.Target; t != nil && t.Absent == nil {
 		h.Set("X-Gateway-Target", t.Name)
 		h.Set("X-Gateway-Upstream", t.Upstream)
 		if t.Version != "" {

@@ -52,6 +52,7 @@ type source struct {
 
 func (s *source) Name() string                             { return "triton" }
 func (s *source) Pool(string, string) inference.Pool       { return nothing{} }
+func (s *source) Answers() bool                            { return true }
 func (s *source) Listed(model string) bool                 { return slices.Contains(s.models, model) }
 func (s *source) Versions(string) []inference.VersionState { return nil }
 func (s *source) Refresh()                                 {}

@@ -45,6 +45,7 @@ func (s *Stage) logCall(ctx context.Context, c *inference.Call, f *fault.Fault, 
 		attrs = append(attrs, slog.Int(telemetry.AttrBytesOut, c.Answer.Len()))
 	}
 	attrs = append(attrs, faultAttrs(f)...)
+	attrs = append(attrs, degradedAttrs(c)...)
 	if suppressed > 0 {
 		attrs = append(attrs, slog.Int(telemetry.AttrSuppressed, suppressed))
 	}
@@ -153,6 +154,23 @@ func faultAttrs(f *fault.Fault) []slog.Attr {
 	}
 	if f.Cause != nil {
 		attrs = append(attrs, slog.String(telemetry.AttrCause, clip(f.Cause.Error())))
+	}
+	return attrs
+}
+
+// degradedAttrs tell of an answer that a fallback gave: the code and the reason beside them are those of the fault that it
+// hides.
+func degradedAttrs(c *inference.Call) []slog.Attr {
+	d := c.Degraded
+	switch {
+	case d == nil:
+		return nil
+	case d.Target == nil:
+		return []slog.Attr{slog.Bool(telemetry.AttrDegraded, true), slog.Float64(telemetry.AttrFallbackScore, d.Score)}
+	}
+	attrs := []slog.Attr{slog.Bool(telemetry.AttrDegraded, true)}
+	if d.From != nil {
+		attrs = append(attrs, slog.String(telemetry.AttrDegradedFrom, d.From.Name))
 	}
 	return attrs
 }

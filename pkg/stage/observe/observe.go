@@ -124,6 +124,10 @@ func (s *Stage) ended(ctx context.Context, c *inference.Call, err error, d time.
 	}
 	r := telemetry.Call{Protocol: c.Protocol, HTTP: 200, Duration: d}
 	r.Model, r.Version, r.Target = labels(c)
+	if f == nil && c.Degraded != nil {
+		f = fault.Of(c.Degraded.Cause) // what the caller was spared
+		r.Degraded, r.Reason = true, f.Kind.Reason()
+	}
 	if f != nil {
 		r.HTTP, r.GRPC = f.HTTP(), f.Code()
 	}
@@ -131,12 +135,16 @@ func (s *Stage) ended(ctx context.Context, c *inference.Call, err error, d time.
 	s.logCall(ctx, c, f, d, bytesIn)
 }
 
-// labels names the model and target of c, as far as they are known to exist: a declared model, or one that passes
+// labels names the model and target of c, for a degraded call those that could not answer, as far as they are known to exist: a declared model, or one that passes
 // through and has been given a target. Names that clients make up never become labels.
 func labels(c *inference.Call) (model, version, target string) {
+	t := c.Target
+	if c.Degraded != nil && c.Degraded.From != nil {
+		t = c.Degraded.From // a failure is that of the target that failed, whoever answered
+	}
 	switch {
-	case c.Target != nil:
-		return c.Target.Asked, c.Target.Version, c.Target.Name
+	case t != nil:
+		return t.Asked, t.Version, t.Name
 	case c.Model != nil && c.Model.Route:
 		return c.Model.Name, "", ""
 	}

@@ -12,6 +12,9 @@ import (
 // Catalog finds a model by the name clients use. Unknown names are a fault ModelNotFound.
 type Catalog interface {
 	Model(ctx context.Context, name string) (*inference.Model, error)
+	// Unanswered gives what stands for a model of which Model could not find out, for why, whether there is one: with it
+	// the call goes on, and may get a fallback. nil when the call ends with why.
+	Unanswered(why error) *inference.Model
 }
 
 // Stage resolves calls.
@@ -27,7 +30,9 @@ func (s Stage) Wrap(next inference.Handler) inference.Handler {
 		}
 		m, err := s.Catalog.Model(ctx, c.Head.Model)
 		if err != nil {
-			return err
+			if m = s.Catalog.Unanswered(err); m == nil {
+				return err
+			}
 		}
 		c.Model = m
 		return next(ctx, c)

@@ -68,8 +68,11 @@ func (s *Stage) sequence(ctx context.Context, c *inference.Call, script string, 
 		}
 		c.Choice = inference.Choice{By: inference.BySequence, SetHeaders: known.headers}
 	} else {
-		if err := s.choose(ctx, c, "", script); err != nil {
+		if err := unanswered(c, s.choose(ctx, c, "", script)); err != nil {
 			return err
+		}
+		if c.Target.Absent != nil {
+			return next(ctx, c) // the sequence has not begun
 		}
 		known = of.remember(&begun{key: key, target: c.Target, headers: c.Choice.SetHeaders, last: time.Now()})
 	}

@@ -53,7 +53,7 @@ func (s *Stage) Wrap(next inference.Handler) inference.Handler {
 		if version == "" && c.Head.Sequence.ID != "" {
 			return s.sequence(ctx, c, script, next)
 		}
-		if err := s.choose(ctx, c, version, script); err != nil {
+		if err := unanswered(c, s.choose(ctx, c, version, script)); err != nil {
 			return err
 		}
 		s.count(c, script)
@@ -87,6 +87,16 @@ func (s *Stage) choose(ctx context.Context, c *inference.Call, version, script s
 	return err
 }
 
+// unanswered lets a call go on whose target cannot be told because its upstream does not answer: what is further in may
+// have an answer in the model's place.
+func unanswered(c *inference.Call, err error) error {
+	if err == nil || c.Model.Fallback == nil || !fault.Of(err).Kind.Row().Outage {
+		return err
+	}
+	c.Target = inference.Nowhere(c.Model.Name, err)
+	return nil
+}
+
 // scriptOf names the script that m has by its name; "" when it has none.
 func (s *Stage) scriptOf(m *inference.Model) string {
 	if !m.Scripted || s.Scripts == nil {
@@ -108,7 +118,7 @@ func ScriptOf(has func(name string) bool, model string) string {
 }
 
 func (s *Stage) count(c *inference.Call, script string) {
-	if s.Counts != nil && (len(c.Model.Split) > 0 || script != "") {
+	if s.Counts != nil && c.Target.Absent == nil && (len(c.Model.Split) > 0 || script != "") {
 		s.Counts.SplitChose(c.Target, c.Choice.By)
 	}
 }

@@ -16,7 +16,7 @@ import (
 
 // Info is what a server says of one version of a model.
 type Info struct {
-	Tensors   inference.Tensors // inputs; which output answers is left open
+	Tensors   inference.Tensors // inputs and outputs; which output answers is left open
 	Versions  []string          // the versions that it serves
 	Decoupled bool              // a request may have no answer or many
 
@@ -27,7 +27,7 @@ const (
 	infoTimeout = 5 * time.Second // for asking, whoever waits
 	infoAge     = time.Minute     // before it is asked for again: a reload under traffic shows nowhere else
 	infoRetry   = time.Second     // how long a failure to learn stands
-	maxTensors  = 1024            // inputs of a model
+	maxTensors  = 1024            // inputs of a model, and outputs
 )
 
 // infoCache keeps the Info of one version. It is asked for once at a time, and again after the model has
@@ -71,6 +71,19 @@ func (p *pool) Info(ctx context.Context) (*Info, error) {
 	p.info.mu.Lock()
 	defer p.info.mu.Unlock()
 	return nil, p.info.failed
+}
+
+// Tensors implements inference.Describer: what the version's server has last said of it. While nothing is known, somebody
+// who could say is asked in the background.
+func (p *pool) Tensors() inference.Tensors {
+	known := p.info.known.Load()
+	if known == nil || p.info.doubt.Load() || !time.Now().Before(known.until) {
+		_, _ = p.ask(known)
+	}
+	if known == nil {
+		return inference.Tensors{}
+	}
+	return known.Tensors
 }
 
 // ask starts to ask unless somebody does already. The channel is nil when there is no need to wait: something is
@@ -142,9 +155,9 @@ func describe(ctx context.Context, conn grpc.ClientConnInterface, model, version
 	if len(meta.GetInputs()) > maxTensors {
 		return nil, fault.New(fault.UpstreamFailed, "model %q has %d inputs; at most %d are served", model, len(meta.GetInputs()), maxTensors)
 	}
-	info := &Info{Versions: meta.GetVersions()}
-	for _, in := range meta.GetInputs() {
-		info.Tensors.Inputs = append(info.Tensors.Inputs, inference.Tensor{Name: in.GetName(), Datatype: in.GetDatatype(), Shape: in.GetShape()})
+	info := &Info{Versions: meta.GetVersions(), Tensors: inference.Tensors{Inputs: tensorsOf(meta.GetInputs())}}
+	if len(meta.GetOutputs()) <= maxTensors {
+		info.Tensors.Outputs = tensorsOf(meta.GetOutputs())
 	}
 	config, err := client.ModelConfig(ctx, &tritonpb.ModelConfigRequest{Name: model, Version: version})
 	switch {
@@ -155,6 +168,14 @@ func describe(ctx context.Context, conn grpc.ClientConnInterface, model, version
 		return nil, err
 	}
 	return info, nil
+}
+
+func tensorsOf(metadata []*tritonpb.ModelMetadataResponse_TensorMetadata) []inference.Tensor {
+	all := make([]inference.Tensor, 0, len(metadata))
+	for _, t := range metadata {
+		all = append(all, inference.Tensor{Name: t.GetName(), Datatype: t.GetDatatype(), Shape: t.GetShape()})
+	}
+	return all
 }
 
 // required leaves out inputs that the model can do without: the flat bytes of a prediction have no way to say which

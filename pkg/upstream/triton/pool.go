@@ -45,8 +45,9 @@ type seat struct {
 }
 
 var (
-	_ inference.Pool     = (*pool)(nil)
-	_ inference.Endpoint = (*seat)(nil)
+	_ inference.Pool      = (*pool)(nil)
+	_ inference.Describer = (*pool)(nil)
+	_ inference.Endpoint  = (*seat)(nil)
 )
 
 // Name is the address, host:port.

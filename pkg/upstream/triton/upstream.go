@@ -240,6 +240,11 @@ func (u *Upstream) InFlight(endpoint string) int {
 // Up reports whether an endpoint has answered and still does.
 func (u *Upstream) Up(endpoint string) bool { return u.health.Up(endpoint) }
 
+// Answers reports whether any endpoint is up.
+func (u *Upstream) Answers() bool {
+	return slices.ContainsFunc(u.list(), func(e *endpoint) bool { return u.health.Up(e.name) })
+}
+
 // lookAgain has names resolved anew, since a connection has failed.
 func (u *Upstream) lookAgain() {
 	select {

@@ -1,0 +1,11 @@
+package gateway
+
+import (
+	"github.com/model-gateway/model-gateway/pkg/stage/fallback"
+	"github.com/model-gateway/model-gateway/pkg/wire"
+)
+
+// newFallback makes the stage that answers in place of outages.
+func newFallback() fallback.Stage {
+	return fallback.Stage{Messages: fallback.Messages{Answer: wire.DegradedAnswer, Mark: wire.MarkDegraded}}
+}
