@@ -65,10 +65,11 @@ func (c *compiler) compile(f *File) *Config {
 	c.control(f.Control)
 	c.trustedProxies(f.TrustedProxies)
 	c.redis(f.Redis)
+	c.prometheus(f.Prometheus)
 	c.replicas(f.Replicas)
 	c.auth(f)
 	c.cfg.Defaults = c.timeouts("defaults.timeout", f.Defaults.Timeout, inference.Timeouts{
-		Max: defaultMax, FirstAnswer: defaultFirstAnswer, Idle: defaultIdle,
+		Max: defaultMax, FirstAnswer: defaultFirstAnswer, Idle: defaultIdle, Dynamic: defaultDynamic,
 	})
 	c.cfg.Breaker = c.breaker("defaults.breaker", f.Defaults.Breaker, defaultBreaker)
 	c.cfg.Retry = c.retry("defaults.retry", f.Defaults.Retry, defaultRetry)
@@ -161,11 +162,13 @@ func (c *compiler) control(kinds []string) {
 
 // timeouts compiles a section `timeout`; what it leaves out is as in def.
 func (c *compiler) timeouts(path string, f TimeoutFile, def inference.Timeouts) inference.Timeouts {
-	return inference.Timeouts{
+	t := inference.Timeouts{
 		Max:         setting(c, path+".max", f.Max, "", def.Max, Duration.parse),
 		FirstAnswer: setting(c, path+".first_answer", f.FirstAnswer, "", def.FirstAnswer, Duration.parse),
 		Idle:        setting(c, path+".idle", f.Idle, "", def.Idle, Duration.parse),
 	}
+	t.Dynamic = c.dynamic(path+".dynamic", f.Dynamic, def.Dynamic, t.Max)
+	return t
 }
 
 // passthrough decides whether undeclared names go through, and whether anything is served at all.

@@ -42,6 +42,9 @@ type Config struct {
 	Limits []*inference.Limit
 	// Redis is where replicas share limits; nil: in memory.
 	Redis *Redis
+	// Prometheus is the URL of the server that is asked for latencies over all replicas, without a slash at its end; "" when
+	// there is none.
+	Prometheus string
 	// Replicas is how many gateways share a rate while Redis has never been seen; at least 1.
 	Replicas int
 	// Passthrough lets a name that no model declares through under its own name.

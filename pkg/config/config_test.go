@@ -64,7 +64,7 @@ func TestTheServedExampleCompilesToWhatItSays(t *testing.T) {
 		t.Fatal(err)
 	}
 	second := time.Second
-	defaults := inference.Timeouts{Max: 60 * second, FirstAnswer: 30 * second, Idle: 60 * second}
+	defaults := inference.Timeouts{Max: 60 * second, FirstAnswer: 30 * second, Idle: 60 * second, Dynamic: defaultDynamic}
 	fraud, cnn := defaults, defaults
 	fraud.Max, cnn.Max = 2*second, 10*second
 	want := &Config{
@@ -244,7 +244,7 @@ func TestAModelNeedsToSayOnlyWhatIsNotClear(t *testing.T) {
 	want := Model{
 		Name: "m", Upstream: "triton", UpstreamModel: "m", Stable: "only", Pins: PinsDeclared,
 		Targets:  []Target{{Name: "only", Upstream: "triton", Model: "m", Version: "7"}},
-		Timeouts: inference.Timeouts{Max: 5 * time.Second, FirstAnswer: defaultFirstAnswer, Idle: time.Second},
+		Timeouts: inference.Timeouts{Max: 5 * time.Second, FirstAnswer: defaultFirstAnswer, Idle: time.Second, Dynamic: defaultDynamic},
 		Breaker:  defaultBreaker, Retry: defaultRetry,
 	}
 	if diff := cmp.Diff(want, c.Models[0]); diff != "" {

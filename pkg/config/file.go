@@ -22,7 +22,7 @@ type File struct {
 	Listen ListenFile `yaml:"listen"`
 	// Redis is where replicas share limits. Absent, each keeps its own in memory.
 	Redis *RedisFile `yaml:"redis"`
-	// Prometheus is asked for latencies over all replicas.
+	// Prometheus is asked for latencies over all replicas, from which timeouts follow. Absent: each replica goes by its own.
 	Prometheus *PrometheusFile `yaml:"prometheus"`
 	// Telemetry says which traces and logs go out.
 	Telemetry TelemetryFile `yaml:"telemetry"`
@@ -112,7 +112,7 @@ type RedisFile struct {
 
 // PrometheusFile is the section `prometheus`.
 type PrometheusFile struct {
-	// URL of the server's API.
+	// URL of the server's API, http or https, with the path that it is served under, such as http://prometheus:9090.
 	URL string `yaml:"url"`
 }
 
@@ -290,7 +290,7 @@ type PolicyFile struct {
 type TimeoutFile struct {
 	// Max is the most a unary call may take. Absent: 60s.
 	Max Duration `yaml:"max"`
-	// Dynamic shortens it to what the model lately needs.
+	// Dynamic shortens it to what a target lately needs, once 10,000 answers within an hour tell. Absent: floor 2s, factor 1.5.
 	Dynamic *DynamicFile `yaml:"dynamic"`
 	// FirstAnswer is the most the first answer to a message of a stream may take. Absent: 30s.
 	FirstAnswer Duration `yaml:"first_answer"`
@@ -300,10 +300,12 @@ type TimeoutFile struct {
 
 // DynamicFile is the section `timeout.dynamic`.
 type DynamicFile struct {
-	// Floor is the least it becomes.
+	// Floor is the least it becomes, 10ms to 1h, and not above max. Absent: 2s.
 	Floor Duration `yaml:"floor"`
-	// Factor times the latency of 999 in 1000 calls.
-	Factor float64 `yaml:"factor"`
+	// Factor times the latency that 999 in 1000 answers stay within, 1 to 100. Absent: 1.5.
+	Factor float64 `yaml:"factor" jsonschema:"minimum=1,maximum=100"`
+	// Mode of it: calls end by it, it is only computed and shown (shadow), or nothing (off). Absent: enforce.
+	Mode string `yaml:"mode" jsonschema:"enum=enforce,enum=shadow,enum=off"`
 }
 
 // RetryFile is the section `retry`.

@@ -59,7 +59,7 @@ type Timeouts struct {
 	Max         time.Duration // of a unary call; the only cap
 	FirstAnswer time.Duration // of a message in a stream, until its first answer
 	Idle        time.Duration // of a message in a stream, between answers
-	Dynamic     *Dynamic      // shortens Max to what the target lately needs; nil: does not
+	Dynamic     Dynamic       // shortens Max to what the target lately needs; the zero Dynamic does not
 }
 
 // Target is where a call can go: one version of a model on one upstream.

@@ -5,7 +5,8 @@ import "time"
 // Dynamic derives a target's timeout from how long it lately takes: Factor × P99.9, at least Floor.
 type Dynamic struct {
 	Floor  time.Duration
-	Factor float64
+	Factor float64 // 0: there is none
+	Shadow bool    // computed and shown, and no call ends by it
 }
 
 // Breaker says when a target that fails gets no calls for a while.
