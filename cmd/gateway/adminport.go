@@ -70,6 +70,9 @@ func (f *adminFlags) port() (*url.URL, error) {
 	if address == "" {
 		address = defaultAdmin
 	}
+	if !strings.Contains(address, "://") {
+		address = "http://" + address
+	}
 	u, err := url.Parse(address)
 	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" {
 		return nil, exitError{exitUsage, fmt.Errorf("--admin %q is no URL; write it like %s", address, defaultAdmin)}

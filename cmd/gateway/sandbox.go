@@ -40,11 +40,18 @@ them on this machine. Everything runs in this one process and ends with it.`,
 			if err != nil {
 				return exitError{exitUsage, err}
 			}
+			if f.config != "" { // what the file says counts, unless a flag says otherwise
+				for flag, address := range map[string]*string{"data": &f.data, "admin": &f.admin} {
+					if !cmd.Flags().Changed(flag) {
+						*address = ""
+					}
+				}
+			}
 			return runSandbox(cmd.Context(), f, cmd, log)
 		},
 	}
-	cmd.Flags().StringVar(&f.data, "data", "127.0.0.1:8080", "where the gateway serves gRPC and HTTP")
-	cmd.Flags().StringVar(&f.admin, "admin", "127.0.0.1:8081", "where it serves operators")
+	cmd.Flags().StringVar(&f.data, "data", "127.0.0.1:8080", "where the gateway serves gRPC and HTTP; with --config as the file says, unless given")
+	cmd.Flags().StringVar(&f.admin, "admin", "127.0.0.1:8081", "where it serves operators; with --config as the file says, unless given")
 	cmd.Flags().StringVar(&f.triton, "triton", "127.0.0.1:8001", "where the embedded model server listens")
 	cmd.Flags().StringVar(&f.faults, "faults", "127.0.0.1:8082", "where faults of the model server can be asked for over HTTP; off to do without")
 	cmd.Flags().StringVar(&f.models, "models", "", "model repository to load; without it the embedded one")
@@ -95,6 +102,9 @@ func runSandbox(ctx context.Context, f sandboxFlags, cmd *cobra.Command, log *sl
 		return err
 	}
 	address := ports.Data.Addr().String()
+	if f.admin = "off"; ports.Admin != nil {
+		f.admin = ports.Admin.Addr().String()
+	}
 	if f.tour {
 		err = tour(ctx, out, address)
 	} else {
