@@ -4,10 +4,10 @@
 package grpcfront
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"net"
-	"strings"
 	"time"
 
 	"google.golang.org/grpc"
@@ -19,7 +19,6 @@ import (
 	"google.golang.org/grpc/reflection"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/model-gateway/model-gateway/pkg/fault"
 	"github.com/model-gateway/model-gateway/pkg/inference"
 	"github.com/model-gateway/model-gateway/pkg/wire"
 )
@@ -48,6 +47,15 @@ type Options struct {
 	Control    Control
 	MaxMessage int // bytes of one message, either way
 	Log        *slog.Logger
+	// MaxAge is how long a connection is used, give or take a tenth: then its client is told to make another one, so that
+	// clients spread over gateways that came later. Calls under way finish; a stream ends with a status once it is ten minutes
+	// older than MaxAge. 0 is for ever.
+	MaxAge time.Duration
+	// Handshake is how long a new connection may take to say what HTTP/2 begins with; 0 is 3 s. A drain waits for those.
+	Handshake time.Duration
+	// PingIdle is how long a connection may be silent before it is pinged, and PingTimeout how long until it has to have
+	// answered; 0 is 2 min and 20 s. So clients that have vanished are found, and those that never end what they began.
+	PingIdle, PingTimeout time.Duration
 }
 
 const (
@@ -58,10 +66,9 @@ const (
 	// is far away and this one is ours.
 	maxHeaderBytes = 16 << 10
 	maxHeaderList  = 1 << 20
-	handshake      = 10 * time.Second
+	handshake      = 3 * time.Second
 	// Clients may ping every 10 s, also while nothing is under way; twice as often is still forgiven.
-	minPing = 5 * time.Second
-	// Half-open connections of clients that vanished are found by the server's own pings.
+	minPing               = 5 * time.Second
 	pingIdle, pingTimeout = 2 * time.Minute, 20 * time.Second
 )
 
@@ -70,23 +77,25 @@ type Front struct {
 	opts   Options
 	server *grpc.Server
 	health *health.Server
-	// serving ends when the front drains, and with it the streams of services that have no end of their own.
-	serving context.Context //nolint:containedctx // a life, not a call
-	drain   context.CancelFunc
+	// serving ends when the front drains: streams have to leave. cutting ends when they may no longer wait for answers.
+	serving, cutting context.Context //nolint:containedctx // lives, not calls
+	drain, cut       context.CancelFunc
 }
 
 // New makes a Front that is not serving yet.
 func New(opts Options) *Front {
+	opts.Handshake = cmp.Or(opts.Handshake, handshake)
 	f := &Front{opts: opts, health: health.NewServer()}
 	f.serving, f.drain = context.WithCancel(context.Background())
+	f.cutting, f.cut = context.WithCancel(context.Background())
 	f.server = grpc.NewServer(
 		grpc.ForceServerCodecV2(wire.Codec{}), grpc.Creds(handshaken{insecure.NewCredentials()}),
 		grpc.MaxRecvMsgSize(opts.MaxMessage), grpc.MaxSendMsgSize(opts.MaxMessage+sendSlack),
 		grpc.InitialWindowSize(streamWindow), grpc.InitialConnWindowSize(connectionWindow),
 		grpc.MaxConcurrentStreams(maxStreams), grpc.MaxHeaderListSize(maxHeaderList),
-		grpc.StreamInterceptor(f.endless), grpc.ConnectionTimeout(handshake), grpc.NumStreamWorkers(streamWorkers()), grpc.InTapHandle(f.tap),
+		grpc.StreamInterceptor(f.endless), grpc.ConnectionTimeout(opts.Handshake), grpc.NumStreamWorkers(streamWorkers()), grpc.InTapHandle(f.tap),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: minPing, PermitWithoutStream: true}),
-		grpc.KeepaliveParams(keepalive.ServerParameters{Time: pingIdle, Timeout: pingTimeout}),
+		grpc.KeepaliveParams(opts.keepalive()),
 	)
 	f.server.RegisterService(f.predictService(), nil)
 	f.server.RegisterService(f.kserveService(), nil)
@@ -94,6 +103,16 @@ func New(opts Options) *Front {
 	reflection.Register(f.server)
 	f.SetServing(false)
 	return f
+}
+
+// keepalive is how connections are kept, and how long.
+func (o Options) keepalive() keepalive.ServerParameters {
+	p := keepalive.ServerParameters{Time: cmp.Or(o.PingIdle, pingIdle), Timeout: cmp.Or(o.PingTimeout, pingTimeout)}
+	if o.MaxAge > 0 {
+		// By its grace every stream has been told to end; what is left then takes no answers.
+		p.MaxConnectionAge, p.MaxConnectionAgeGrace = o.MaxAge, o.MaxAge+streamGrace+time.Minute
+	}
+	return p
 }
 
 // sendSlack lets an answer that the upstream's own cap let through out again, with what we put around it.
@@ -110,45 +129,5 @@ func (f *Front) SetServing(serving bool) {
 	}
 	for _, service := range []string{"", predictName, kserveName} {
 		f.health.SetServingStatus(service, status)
-	}
-}
-
-// endless ends streams of health and reflection when the front drains: a client that watches health would hold up
-// the drain for as long as it may last.
-func (f *Front) endless(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
-	if !strings.HasPrefix(info.FullMethod, "/grpc.") {
-		return handler(srv, ss)
-	}
-	ctx, cancel := context.WithCancel(ss.Context())
-	defer cancel()
-	defer context.AfterFunc(f.serving, cancel)()
-	err := handler(srv, endingStream{ss, ctx})
-	if f.serving.Err() != nil {
-		return toStatus(fault.New(fault.ShuttingDown, "the gateway drains; connect anew"))
-	}
-	return err
-}
-
-// endingStream is a stream with a context of its own.
-type endingStream struct {
-	grpc.ServerStream
-	ctx context.Context //nolint:containedctx // what the interface asks for
-}
-
-func (s endingStream) Context() context.Context { return s.ctx }
-
-// Drain tells all clients to go away, lets calls under way finish, and returns when they have or ctx ends; what is
-// left then is cut, and false is returned.
-func (f *Front) Drain(ctx context.Context) (finished bool) {
-	f.drain()
-	done := make(chan struct{})
-	go func() { f.server.GracefulStop(); close(done) }()
-	select {
-	case <-done:
-		return true
-	case <-ctx.Done():
-		f.server.Stop()
-		<-done
-		return false
 	}
 }

@@ -33,7 +33,7 @@ func (f *Front) stream(protocol inference.Protocol) grpc.StreamHandler {
 			t := &talk{
 				front: f, stream: ss, opening: c, peek: peek, cancel: cancel,
 				shared: &inference.Stream{Identity: c.Identity, Context: ctx},
-				room:   make(chan struct{}, window),
+				room:   make(chan struct{}, window), pending: pending{done: make(chan struct{})},
 			}
 			return t.run(ctx)
 		})
@@ -54,7 +54,7 @@ type talk struct {
 	shared  *inference.Stream
 	cancel  context.CancelFunc
 	room    chan struct{}
-	under   sync.WaitGroup
+	pending pending
 
 	writing sync.Mutex // one answer at a time
 	begun   bool       // an answer has been sent
@@ -64,18 +64,46 @@ type talk struct {
 // maxTargets is how many targets of a stream its trailer names.
 const maxTargets = 16
 
-// run reads messages until the client has no more, then waits for the last answer. An error ends the stream.
+// run serves until the client has no more messages and the last one is answered, or the stream has to leave. An error
+// ends the stream.
 func (t *talk) run(ctx context.Context) (err error) {
 	defer func() {
+		t.pending.end()
 		if err != nil {
 			t.cancel() // nobody reads the answers any more
 		}
-		t.under.Wait()
+		t.pending.under.Wait()
 		t.shared.Close()
 		if len(t.targets) > 0 {
 			t.stream.SetTrailer(targetsMD(t.targets))
 		}
 	}()
+	read := make(chan error, 1)
+	go func() { read <- t.read(ctx) }() // ends with the stream, which may be after this
+	age := t.front.age()
+	defer stop(age)
+	var why *fault.Fault
+	select {
+	case err := <-read:
+		return err
+	case <-t.front.serving.Done():
+		why = draining()
+	case <-age.C:
+		why = tooOld()
+	}
+	t.pending.leave()
+	select {
+	case err := <-read:
+		return err
+	case <-t.pending.done:
+		return why
+	case <-t.front.cutting.Done():
+		return fault.New(fault.ShuttingDown, "the gateway stops, and messages of this stream were not answered in time; send them again elsewhere")
+	}
+}
+
+// read reads messages until the client has no more, and sees to it that they are answered.
+func (t *talk) read(ctx context.Context) error {
 	var sending, answering inference.Turn
 	for {
 		select {
@@ -90,14 +118,19 @@ func (t *talk) run(ctx context.Context) (err error) {
 			}
 			return t.front.readFault(err)
 		}
+		leaving, ok := t.pending.come()
+		if !ok {
+			c.Free()
+			return nil
+		}
 		c.Start = time.Now()
 		sending, answering = sending.Next(), answering.Next()
 		c.Turn = sending
 		mine := answering // of this message; answering moves on
-		t.under.Go(func() {
-			defer func() { <-t.room }()
-			t.answer(ctx, c, mine)
-		})
+		go func() {
+			defer func() { t.pending.answered(); <-t.room }()
+			t.answer(ctx, c, mine, leaving)
+		}()
 	}
 }
 
@@ -107,7 +140,8 @@ func (t *talk) newMessage() *inference.Call {
 }
 
 // answer takes one message through the pipeline and its answers, or the error that it gets in their place, to the client.
-func (t *talk) answer(ctx context.Context, c *inference.Call, answering inference.Turn) {
+// One that comes when the stream is leaving is refused.
+func (t *talk) answer(ctx context.Context, c *inference.Call, answering inference.Turn, leaving bool) {
 	defer c.Free()
 	defer answering.Pass()
 	defer c.Turn.Pass()
@@ -127,6 +161,9 @@ func (t *talk) answer(ctx context.Context, c *inference.Call, answering inferenc
 	c.Sink = send
 	head, err := t.peek(c.Request)
 	c.Head = head
+	if leaving && err == nil {
+		err = draining()
+	}
 	if err != nil {
 		err = t.front.opts.Pipeline.Refuse(ctx, c, err)
 	} else {
