@@ -62,6 +62,14 @@ type rig struct {
 // gatewayOf serves the configuration in yaml, with env, until the test ends.
 func gatewayOf(t testing.TB, yaml string, env map[string]string) *rig {
 	t.Helper()
+	r := begin(t, yaml, env)
+	r.awaitReady(t)
+	return r
+}
+
+// begin is gatewayOf for a gateway that need not be ready.
+func begin(t testing.TB, yaml string, env map[string]string) *rig {
+	t.Helper()
 	lookup := func(name string) string {
 		if v, ok := env[name]; ok {
 			return v
@@ -96,7 +104,6 @@ func gatewayOf(t testing.TB, yaml string, env map[string]string) *rig {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = r.conn.Close() })
-	r.awaitReady(t)
 	return r
 }
 
@@ -557,7 +564,7 @@ func TestAReloadThatWouldTakeARestartChangesNothing(t *testing.T) {
 
 func TestTheOrderOfStagesIsCheckedAndShown(t *testing.T) {
 	g := &Gateway{protection: &protection{}}
-	if got, want := strings.Join(view{g}.Stages(), " "), "observe ids door identify read authorize resolve limit split mirror fallback deadline inject forward"; got != want {
+	if got, want := strings.Join(view{g}.Stages(), " "), "observe ids door identify read authorize resolve limit split mirror fallback breaker deadline inject forward"; got != want {
 		t.Errorf("the pipeline is %s, want %s", got, want)
 	}
 }

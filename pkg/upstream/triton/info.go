@@ -1,6 +1,7 @@
 package triton
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"sync"
@@ -133,16 +134,17 @@ func (p *pool) learn(done chan struct{}) {
 // fetch asks one endpoint that can serve the version, and another one if the first has been lost.
 func (p *pool) fetch(ctx context.Context) (*Info, error) {
 	var not []inference.Endpoint
+	var first error
 	for {
-		picked, err := p.current().any(not)
+		picked, err := p.any(&inference.Call{Start: time.Now()}, p.current(), not)
 		if err != nil {
-			return nil, err
+			return nil, cmp.Or(first, err) // what one says is better than that there is no other
 		}
 		info, err := describe(ctx, probe{line{picked.ep}}, p.model, p.version)
 		if err == nil || len(not) > 0 || !fault.Of(err).Kind.Row().Elsewhere {
 			return info, err
 		}
-		not = append(not, picked)
+		not, first = append(not, picked), err
 	}
 }
 
