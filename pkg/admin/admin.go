@@ -65,6 +65,8 @@ type Options struct {
 	Explainer Explainer
 	// Scripts answers /scripts; nil leaves it out.
 	Scripts Scripts
+	// Breakers answers /breakers; nil leaves it out.
+	Breakers Breakers
 }
 
 // Server makes the HTTP server of the port.
@@ -100,6 +102,9 @@ func Server(o Options) *http.Server {
 	}
 	if o.Scripts != nil {
 		o.scripts(operators)
+	}
+	if o.Breakers != nil {
+		o.breakers(operators)
 	}
 	if o.Profile {
 		operators.HandleFunc("GET /debug/pprof/", pprof.Index)

@@ -43,6 +43,8 @@ type Explainer struct {
 	Policy func() *access.Policy
 	// Spanning are the limits that no model has for itself.
 	Spanning func() []*inference.Limit
+	// Breaker tells how the breaker of a target stands; nil leaves it out.
+	Breaker func(t *inference.Target) *Breaker
 	// Limits is where buckets are; nil when there are none.
 	Limits Limits
 	// Defaults are the timeouts of models that say nothing else.
@@ -211,6 +213,10 @@ func (e *Explainer) target(ctx context.Context, c *inference.Call, r *Report) {
 	}
 	t := c.Target
 	r.Target = &Target{Name: t.Name, Version: t.Version, Upstream: t.Upstream, Model: t.Model, Ready: t.Pool.Ready(), Why: why(c, len(r.Split) > 0)}
+	if e.Breaker != nil {
+		r.Target.Breaker = e.Breaker(t)
+		r.broken(t)
+	}
 	if _, err := t.Pool.Pick(c, nil); err != nil { // a pool that is not ready may have endpoints to try all the same
 		r.refuse("forward", err)
 	}
@@ -224,6 +230,39 @@ func (e *Explainer) target(ctx context.Context, c *inference.Call, r *Report) {
 			return cmp.Or(cmp.Compare(len(a.Version), len(b.Version)), cmp.Compare(a.Version, b.Version))
 		})
 	}
+}
+
+// broken notes that the breaker of t would keep the call from it. Without an endpoint the fault is the pool's to tell.
+func (r *Report) broken(t *inference.Target) {
+	b := r.Target.Breaker
+	if b == nil || b.State != "open" || b.Why == "no_endpoint" {
+		return
+	}
+	r.refuse("breaker", fault.New(fault.CircuitOpen, "target %q gets no calls now: %s", t.Name, b.words()))
+}
+
+// words say how the breaker stands and why.
+func (b *Breaker) words() string {
+	text := "its breaker is " + b.State
+	switch {
+	case b.Forced != "":
+		return text + ", forced by " + b.Forced
+	case b.State == "closed":
+		text += fmt.Sprintf("; of the latest %d calls %d failed", b.Calls, b.Failures)
+		if b.Slow > 0 {
+			text += fmt.Sprintf(" and %d were slow", b.Slow)
+		}
+		return text
+	case b.State == "half-open":
+		return text + ": a few calls find out whether it is back, the others are refused"
+	}
+	text += map[string]string{
+		"failures": ", since calls failed", "slow": ", since calls were slow", "no_endpoint": ", since no endpoint can serve the target",
+	}[b.Why]
+	if b.Until != nil {
+		text += fmt.Sprintf(", for another %s", max(time.Until(*b.Until), 0).Round(time.Second))
+	}
+	return text
 }
 
 // why says in words how the call comes to its target; split tells that rules or a script were asked.

@@ -77,8 +77,23 @@ type Target struct {
 	Model    string `json:"model"` // its name there
 	Ready    bool   `json:"ready"`
 	Why      string `json:"why"`
+	// Breaker says whether the target gets calls now; nil where nobody knows.
+	Breaker *Breaker `json:"breaker,omitempty"`
 	// Others are further versions that the upstream has, where the gateway chooses among them.
 	Others []Version `json:"others,omitempty"`
+}
+
+// Breaker is that of the target.
+type Breaker struct {
+	State string `json:"state"`         // closed, half-open or open
+	Why   string `json:"why,omitempty"` // failures, slow, no_endpoint, ...
+	// Until is when an open one lets calls through that probe the target; nil while that is not known.
+	Until    *time.Time `json:"until,omitempty"`
+	Calls    uint32     `json:"calls"` // that ended within its window
+	Failures uint32     `json:"failures"`
+	Slow     uint32     `json:"slow"`
+	// Forced is who keeps it in this state; "" when it is by itself.
+	Forced string `json:"forced,omitempty"`
 }
 
 // Mirror is where copies of calls go.

@@ -30,6 +30,9 @@ func (r *Report) WriteText(w io.Writer) error {
 		}
 		row("target", "%s: %s%s on upstream %s, %s", t.Name, version, t.Model, t.Upstream, ready)
 		row("", "%s", t.Why)
+		if t.Breaker != nil {
+			row("", "%s", t.Breaker.words())
+		}
 		for _, o := range t.Others {
 			row("", "version %s: %s", o.Version, o.State)
 		}

@@ -70,6 +70,7 @@ type Gateway struct {
 	resolve   resolve.Stage
 	split     split.Stage
 	mirror    *mirror.Stage
+	breaker   breakers
 	deadline  deadline.Stage
 	inject    inject.Stage
 	forward   forward.Stage
@@ -116,6 +117,7 @@ func New(cfg *config.Config, opts Options) (*Gateway, error) {
 	g.inject = inject.Stage{TraceParent: g.traceParent}
 	g.forward = forward.Stage{Attempts: &telemetry.Attempts{Stats: g.stats, Metrics: g.metrics}, Retries: g.metrics}
 	g.mirror = g.newMirror()
+	g.openBreakers()
 	if t := cfg.Listen.TLS; t != nil {
 		if g.tls, err = tlsfiles.NewServer(tlsfiles.ServerFiles{Cert: t.Cert, Key: t.Key, ClientCA: t.ClientCA}, tlsfiles.Options{Log: g.log, Changed: opts.changed("listen.tls")}); err != nil {
 			return nil, errors.Join(fmt.Errorf("listen.tls: %w", err), g.Close())
@@ -145,7 +147,7 @@ func (g *Gateway) buildFronts(cfg *config.Config) {
 	if cfg.Listen.Admin != "" {
 		g.admin = admin.Server(admin.Options{
 			Gateway: view{g}, Metrics: metrics, Loopback: loopback(cfg.Listen.Admin), Profile: g.opts.Profile,
-			Callers: g.callers, Access: &g.access, Audit: g.opts.Audit, Explainer: g.explainer(), Scripts: scripts.Port{Store: g.scripts},
+			Callers: g.callers, Access: &g.access, Audit: g.opts.Audit, Explainer: g.explainer(), Breakers: breakerPort{g}, Scripts: scripts.Port{Store: g.scripts},
 		})
 	}
 }
@@ -232,6 +234,7 @@ func (g *Gateway) use(cfg *config.Config) error {
 	}
 	g.upstreams.Store(&after)
 	g.catalog.Use(snapshot)
+	g.breaker.Reload()
 	g.reloadScripts(cfg)
 	g.metrics.Reloaded(cfg.Hash, time.Now())
 	for name, u := range before {
@@ -258,6 +261,7 @@ func (g *Gateway) retire(u *upstream, grace time.Duration) {
 // Close frees the upstreams and all that runs in the background. Run does it by itself.
 func (g *Gateway) Close() error {
 	g.mirror.Close() // its copies use the upstreams
+	g.breaker.close()
 	g.closeScripts()
 	for _, u := range *g.upstreams.Load() {
 		u.Close()
@@ -320,7 +324,7 @@ func (g *Gateway) explainer() *explain.Explainer {
 	return &explain.Explainer{
 		Hash:  func() string { return cfg().Hash },
 		Model: g.catalog.Model,
-		Split: g.split.Explain,
+		Split: g.split.Explain, Breaker: g.explainBreaker,
 		Versions: func(upstream, model string) []inference.VersionState {
 			if u := (*g.upstreams.Load())[upstream]; u != nil {
 				return u.Versions(model)

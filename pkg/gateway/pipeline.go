@@ -26,9 +26,9 @@ func (g *Gateway) stages() []inference.Stage {
 		// admit: concurrency and queue of the target (after split)
 		// enrich: features joined in (after admit)
 		{Name: "fallback", Wrap: newFallback().Wrap, After: []string{"limit", "split"}}, // a declared answer in place of an outage, never of a refusal
-		// breaker: one per target (after split, fallback)
-		{Name: "deadline", Wrap: g.deadline.Wrap, After: []string{"resolve", "split"}}, // bounds the time upstream, and says whose time it was
-		{Name: "inject", Wrap: g.inject.Wrap, After: []string{"identify", "split"}},    // metadata for the upstream
+		{Name: "breaker", Wrap: g.breaker.Wrap, After: []string{"split", "fallback"}},   // one per target; what it refuses is an outage for fallback
+		{Name: "deadline", Wrap: g.deadline.Wrap, After: []string{"resolve", "split"}},  // bounds the time upstream, and says whose time it was
+		{Name: "inject", Wrap: g.inject.Wrap, After: []string{"identify", "split"}},     // metadata for the upstream
 	}
 }
 

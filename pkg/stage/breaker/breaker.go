@@ -55,8 +55,8 @@ type Stage struct {
 	opts     Options
 	breakers readmap.Map[stats.Key, *breaker]
 	quick    readmap.Map[*inference.Target, *breaker] // those of breakers, sooner; it may be emptied at any time
-	swept    atomic.Int64 // when room was last looked for, unix ns
-	off      *breaker     // of targets beyond MaxTargets
+	swept    atomic.Int64                             // when room was last looked for, unix ns
+	off      *breaker                                 // of targets beyond MaxTargets
 	forces   forces
 
 	saying sync.Mutex

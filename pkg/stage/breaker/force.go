@@ -106,6 +106,19 @@ func (f *forces) show(model, target string, shared bool) *Force {
 // Forced reports what is forced for a target now.
 func (s *Stage) Forced(model, target string) State { return s.forces.of(model, target) }
 
+// Known reports whether a target of that name has been called lately, or has something forced.
+func (s *Stage) Known(model, target string) bool {
+	if s.Forced(model, target) != Auto {
+		return true
+	}
+	found := false
+	s.breakers.All(func(k stats.Key, _ *breaker) bool {
+		found = k.Model == model && k.Target == target
+		return !found
+	})
+	return found
+}
+
 // Force keeps the breaker of a target open or closed until it is told otherwise; Auto takes that back. It holds here at once
 // and, where Redis is shared, on all replicas within two seconds.
 func (s *Stage) Force(ctx context.Context, model, target string, to State, who string) (Answer, error) {

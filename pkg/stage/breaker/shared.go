@@ -33,8 +33,10 @@ const (
 	pollEvery = time.Second
 	askAtMost = 2 * time.Second // of one round
 	maxWho    = 256             // bytes
-	maxName   = 256             // bytes of a model's or target's name
 )
+
+// MaxName bounds the names of models and targets, in bytes.
+const MaxName = 256
 
 // key is the name of n among what is shared: names of models may be longer than a key.
 func (n names) key() string {
@@ -194,7 +196,7 @@ func (o *override) check(key, id string) error {
 		return errors.New("auto is nothing that is forced")
 	case o.ID != id || (names{o.Model, o.Target}).key() != key:
 		return errors.New("it is another one's")
-	case len(o.Model) > maxName || len(o.Target) > maxName || len(o.Who) > maxWho:
+	case len(o.Model) > MaxName || len(o.Target) > MaxName || len(o.Who) > maxWho:
 		return errors.New("a name is too long")
 	}
 	return nil

@@ -24,7 +24,7 @@ import (
 type breaker struct {
 	stage  *Stage
 	key    stats.Key
-	named  string // the beginning of what refused calls are told
+	named  string                           // the beginning of what refused calls are told
 	target atomic.Pointer[inference.Target] // the last one that a call was for
 	phase  atomic.Pointer[phase]
 	force  atomic.Uint32 // a State: Auto, Open or Closed

@@ -70,14 +70,24 @@ func (p *phase) empty() bool {
 	return p.kind == unguarded
 }
 
-// List reports on all breakers, by model and target.
+// List reports on all breakers, by model and target, and on what is forced for targets that have not been called.
 func (s *Stage) List() []Report {
 	now := time.Now()
 	list := []Report{}
-	s.breakers.All(func(_ stats.Key, b *breaker) bool {
+	there := make(map[names]bool)
+	s.breakers.All(func(k stats.Key, b *breaker) bool {
 		list = append(list, b.report(now))
+		there[names{k.Model, k.Target}] = true
 		return true
 	})
+	for n, o := range *s.forces.all.Load() {
+		if !there[n] {
+			list = append(list, Report{
+				Model: n.model, Target: n.target, State: o.state(), Why: Forced, Since: o.When,
+				Force: s.forces.show(n.model, n.target, s.opts.Shared != nil),
+			})
+		}
+	}
 	slices.SortFunc(list, func(a, b Report) int {
 		return cmp.Or(cmp.Compare(a.Model, b.Model), cmp.Compare(a.Target, b.Target), cmp.Compare(a.Upstream, b.Upstream), cmp.Compare(a.Version, b.Version))
 	})
