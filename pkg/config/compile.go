@@ -18,6 +18,7 @@ const (
 	// Together below the 30 s that Kubernetes gives by default.
 	defaultDrainBefore = 5 * time.Second
 	defaultDrainGrace  = 20 * time.Second
+	defaultMaxAge      = 30 * time.Minute
 	defaultMax         = 60 * time.Second
 	defaultFirstAnswer = 30 * time.Second
 	defaultIdle        = 60 * time.Second
@@ -32,6 +33,7 @@ const (
 	envMaxMessage  = "GATEWAY_MAX_MESSAGE"
 	envDrainBefore = "GATEWAY_DRAIN_BEFORE"
 	envDrainGrace  = "GATEWAY_DRAIN_GRACE"
+	envMaxAge      = "GATEWAY_MAX_CONNECTION_AGE"
 	envStateDir    = "GATEWAY_STATE_DIR"
 	envUpstreams   = "GATEWAY_UPSTREAMS"
 	envTriton      = "TRITON_GRPC_HOST"
@@ -39,7 +41,7 @@ const (
 
 // Environment lists the variables that Load asks for.
 func Environment() []string {
-	return []string{envTriton, envUpstreams, envData, envAdmin, envMetrics, envMaxMessage, envDrainBefore, envDrainGrace, envStateDir, envLuaDir, envRedis}
+	return []string{envTriton, envUpstreams, envData, envAdmin, envMetrics, envMaxMessage, envDrainBefore, envDrainGrace, envMaxAge, envStateDir, envLuaDir, envRedis}
 }
 
 // minSecret is how long a text must be to be worth hiding; shorter ones stand everywhere.
@@ -139,6 +141,7 @@ func (c *compiler) listen(f *ListenFile) {
 	l.MaxMessage = setting(c, "listen.max_message", f.MaxMessage, envMaxMessage, defaultMaxMessage, Size.parse)
 	l.DrainBefore = setting(c, "listen.drain.before", f.Drain.Before, envDrainBefore, defaultDrainBefore, Duration.parseZero)
 	l.DrainGrace = setting(c, "listen.drain.grace", f.Drain.Grace, envDrainGrace, defaultDrainGrace, Duration.parse)
+	l.MaxAge = setting(c, "listen.max_connection_age", f.MaxConnectionAge, envMaxAge, defaultMaxAge, parseMaxAge)
 	l.TLS = c.listenTLS(f.TLS)
 	if l.Metrics == MetricsAdmin && l.Admin == "" {
 		c.wrong("listen.metrics", "is admin, but the admin port is off: nobody could read /metrics; use both, or give listen.admin an address")
@@ -146,6 +149,14 @@ func (c *compiler) listen(f *ListenFile) {
 	if l.Admin != "" && l.Admin == l.Data && !strings.HasSuffix(l.Data, ":0") {
 		c.wrong("listen.admin", "is the address of listen.data too; give it a port of its own")
 	}
+}
+
+// parseMaxAge refuses ages at which clients would do little else than connect.
+func parseMaxAge(d Duration) (time.Duration, error) {
+	if v, err := d.parseZero(); err == nil && (v == 0 || v >= time.Minute) {
+		return v, nil
+	}
+	return 0, errors.New("must be a length of time from 1m to 24h, such as 30m, or 0 for connections that may last for ever")
 }
 
 func checkStateDir(dir string) (string, error) {

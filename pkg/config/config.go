@@ -77,6 +77,7 @@ type Listen struct {
 	MaxMessage  int           // bytes of one message, on every hop
 	DrainBefore time.Duration // unready, and still taking calls
 	DrainGrace  time.Duration // for calls under way to finish
+	MaxAge      time.Duration // of a client's connection; 0: for ever
 	TLS         *ListenTLS    // toward clients of the data port; nil: plaintext
 }
 
@@ -203,6 +204,7 @@ func NeedsRestart(old, next *Config) []string {
 		{"listen.admin", old.Listen.Admin == next.Listen.Admin},
 		{"listen.metrics", old.Listen.Metrics == next.Listen.Metrics},
 		{"listen.max_message", old.Listen.MaxMessage == next.Listen.MaxMessage},
+		{"listen.max_connection_age", old.Listen.MaxAge == next.Listen.MaxAge},
 		{"listen.drain.before", old.Listen.DrainBefore == next.Listen.DrainBefore},
 		{"listen.drain.grace", old.Listen.DrainGrace == next.Listen.DrainGrace},
 		{"listen.tls", reflect.DeepEqual(old.Listen.TLS, next.Listen.TLS)},

@@ -63,6 +63,10 @@ type ListenFile struct {
 	// MaxMessage is the largest message taken or sent, on every hop. Absent: 64MiB. At most 2047MiB.
 	// Environment: GATEWAY_MAX_MESSAGE.
 	MaxMessage Size `yaml:"max_message"`
+	// MaxConnectionAge is how long a client's connection is used, give or take a tenth, before the client is told to make
+	// another one, so that clients spread over gateways that came later. Nothing under way is cut; a stream ends with a status once
+	// it is ten minutes older than that. 1m to 24h, or 0 for ever. Absent: 30m. Environment: GATEWAY_MAX_CONNECTION_AGE.
+	MaxConnectionAge Duration `yaml:"max_connection_age"`
 	// Drain says how the gateway stops.
 	Drain DrainFile `yaml:"drain"`
 }

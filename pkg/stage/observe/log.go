@@ -72,7 +72,7 @@ func (s *Stage) why(f *fault.Fault, d time.Duration) (slog.Level, string) {
 // logStream writes a line for a stream that failed as a whole, and at debug level for every one.
 func (s *Stage) logStream(ctx context.Context, c *inference.Call, f *fault.Fault, d time.Duration) {
 	level, suppressed := slog.LevelDebug, 0
-	if f != nil && f.Kind != fault.Cancelled && f.Kind != fault.Deadline {
+	if f != nil && !ordinary(f.Kind) {
 		level, _ = s.why(f, 0)
 		var ok bool
 		if suppressed, ok = s.limit.allow(f.Kind.Reason(), s.Now()); !ok {

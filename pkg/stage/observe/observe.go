@@ -83,7 +83,7 @@ func (s *Stage) Wrap(next inference.Handler) inference.Handler {
 }
 
 // Open observes the life of a stream. Its messages are calls of their own, so a stream counts as an error only where
-// it failed as a whole, and a client that hangs up is none.
+// it failed as a whole. A client that hangs up is none, nor is one that is asked to open its stream elsewhere.
 func (s *Stage) Open(next inference.Handler) inference.Handler {
 	return func(ctx context.Context, c *inference.Call) error {
 		begin := s.Now()
@@ -91,12 +91,17 @@ func (s *Stage) Open(next inference.Handler) inference.Handler {
 		defer s.Recorder.StreamClosed()
 		err := s.run(ctx, c, next)
 		f := fault.Of(err)
-		if f != nil && f.Kind != fault.Cancelled && f.Kind != fault.Deadline {
+		if f != nil && !ordinary(f.Kind) {
 			s.Recorder.Error(f.HTTP(), false)
 		}
 		s.logStream(ctx, c, f, s.Now().Sub(begin))
 		return err
 	}
+}
+
+// ordinary reports whether streams end like that all the time.
+func ordinary(k fault.Kind) bool {
+	return k == fault.Cancelled || k == fault.Deadline || k == fault.ShuttingDown
 }
 
 // run runs next and turns a panic into a fault.

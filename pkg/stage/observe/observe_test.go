@@ -226,7 +226,8 @@ func TestAStreamIsAnErrorOnlyWhereItFailedAsAWhole(t *testing.T) {
 		{nil, nil},
 		{context.Canceled, nil},
 		{context.DeadlineExceeded, nil},
-		{fault.New(fault.ShuttingDown, "bye"), []int{503}},
+		{fault.New(fault.ShuttingDown, "bye"), nil}, // planned, and the client opens another one elsewhere
+		{fault.New(fault.NoEndpoint, "nobody there"), []int{503}},
 	} {
 		r := newRig(slog.LevelInfo, Options{})
 		if err := r.Open(func(context.Context, *inference.Call) error { return c.err })(t.Context(), sample()); !errors.Is(err, c.err) {
