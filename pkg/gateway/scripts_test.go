@@ -3,6 +3,7 @@ package gateway
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"hash/crc32"
 	"io"
@@ -10,6 +11,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -28,7 +31,7 @@ else
 end
 `
 
-func saveScript(t *testing.T, dir, name, source string) {
+func saveScript(t testing.TB, dir, name, source string) {
 	t.Helper()
 	path := filepath.Join(dir, name+".lua")
 	if err := os.WriteFile(path+".new", []byte(source), 0o600); err != nil {
@@ -154,4 +157,69 @@ func (r *rig) admin(t *testing.T, method, path, body string) string {
 		t.Fatal(err)
 	}
 	return string(said)
+}
+
+func TestAThousandReloadsOfAScriptHalfOfThemBrokenFailNoCall(t *testing.T) {
+	_, triton := model(t)
+	dir := t.TempDir()
+	saveScript(t, dir, "canary", `return "model_v1"`)
+	r := gatewayOf(t, fmt.Sprintf(`
+version: 1
+lua: {dir: %q}
+upstreams: {triton: {kind: triton, endpoints: %q}}
+models:
+  - name: fraud
+    targets: {model_v1: {version: 1}, model_v2: {version: 2}}
+    stable: model_v1
+    split: [{script: canary.lua}]
+`, dir, triton), nil)
+
+	reloads := 1000
+	if testing.Short() {
+		reloads = 100
+	}
+	stop, failed := make(chan struct{}), make(chan error, 4)
+	var calls atomic.Int64
+	var clients sync.WaitGroup
+	for range 4 {
+		clients.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				a, err := r.predict().Predict(t.Context(), &inferencepb.PredictionRequest{ModelName: "fraud", InputTensor: fraudRow()})
+				if err == nil && a.Status != "OK" {
+					err = errors.New(a.Status)
+				}
+				if err != nil {
+					failed <- err
+					return
+				}
+				calls.Add(1)
+			}
+		})
+	}
+	refused := 0
+	for i := range reloads {
+		source := fmt.Sprintf("return %q -- %d", []string{"model_v1", "model_v2"}[i/2%2], i)
+		if i%2 == 1 {
+			source = fmt.Sprintf("retrun -- %d", i)
+		}
+		saveScript(t, dir, "canary", source)
+		if err := r.gateway.scripts.Reload(); err != nil {
+			refused++
+		}
+	}
+	close(stop)
+	clients.Wait()
+	select {
+	case err := <-failed:
+		t.Errorf("a call failed while scripts were reloaded: %v", err)
+	default:
+	}
+	if calls.Load() == 0 || refused != reloads/2 {
+		t.Errorf("%d calls, %d of %d reloads were refused", calls.Load(), refused, reloads)
+	}
 }
