@@ -49,6 +49,7 @@ const (
 	CircuitOpen // not asked: it fails, and its breaker is open
 	// the gateway
 	Overloaded
+	Memory // no room to read the message
 	ShuttingDown
 	kinds
 )
@@ -106,6 +107,7 @@ var rows = [kinds]Row{
 	CircuitOpen:         {Reason: "BREAKER_OPEN", GRPC: codes.Unavailable, HTTP: 503, Retry: soon, Outage: true},
 
 	Overloaded:   {Reason: "OVERLOADED", GRPC: codes.ResourceExhausted, HTTP: 429, Retry: soon, Overload: true},
+	Memory:       {Reason: "MEMORY", GRPC: codes.ResourceExhausted, HTTP: 429, Retry: soon},
 	ShuttingDown: {Reason: "DRAINING", GRPC: codes.Unavailable, HTTP: 503, Retry: soon},
 }
 

@@ -54,7 +54,7 @@ func OutcomeOf(err error) Outcome {
 		return Cancelled
 	case fault.UpstreamQueue:
 		return Overload
-	case fault.Overloaded:
+	case fault.Overloaded, fault.Memory:
 		return Refused
 	default:
 		return byRow(f.Kind.Row())

@@ -14,7 +14,7 @@ func TestEveryKindOfFaultHasTheRightOutcome(t *testing.T) {
 		fault.Cancelled:     Cancelled,
 		fault.UpstreamQueue: Overload,
 		fault.Internal:      Refused, fault.NoEndpoint: Refused, fault.UpstreamRefused: Refused, fault.CircuitOpen: Refused,
-		fault.ShuttingDown: Refused, fault.Overloaded: Refused, fault.NotServed: Refused, fault.LimiterDown: Refused, fault.AuthUnavailable: Refused,
+		fault.ShuttingDown: Refused, fault.Overloaded: Refused, fault.Memory: Refused, fault.NotServed: Refused, fault.LimiterDown: Refused, fault.AuthUnavailable: Refused,
 	}
 	for _, k := range fault.Kinds() {
 		got := OutcomeOf(fault.New(k, "x"))

@@ -20,6 +20,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/model-gateway/model-gateway/pkg/inference"
+	"github.com/model-gateway/model-gateway/pkg/internal/room"
 	"github.com/model-gateway/model-gateway/pkg/wire"
 )
 
@@ -45,7 +46,8 @@ type Control interface {
 type Options struct {
 	Pipeline   Pipeline
 	Control    Control
-	MaxMessage int // bytes of one message, either way
+	MaxMessage int        // bytes of one message, either way
+	Room       *room.Room // for messages; nil: there is always room
 	Log        *slog.Logger
 	// MaxAge is how long a connection is used, give or take a tenth: then its client is told to make another one, so that
 	// clients spread over gateways that came later. Calls under way finish; a stream ends with a status once it is ten minutes

@@ -6,6 +6,7 @@ import (
 
 	"github.com/model-gateway/model-gateway/pkg/fault"
 	"github.com/model-gateway/model-gateway/pkg/inference"
+	"github.com/model-gateway/model-gateway/pkg/internal/room"
 	"github.com/model-gateway/model-gateway/pkg/wire"
 	inferencepb "github.com/model-gateway/model-gateway/proto/ml/inference"
 	tritonpb "github.com/model-gateway/model-gateway/proto/triton"
@@ -105,7 +106,10 @@ func (f *Front) question(method string, q question) grpc.StreamHandler {
 		c := f.newCall(ctx, inference.KServe)
 		c.Kind, c.Method = q.kind, "/"+kserveName+"/"+method
 		request := q.request()
-		c.Source = asking{front: f, stream: ss, request: request}
+		a := &asking{request: request}
+		a.init(f, ss)
+		defer a.hold.Free()
+		c.Source = a
 		answer, err := f.opts.Control.Do(ctx, c, method, request)
 		sendHeader(ctx, c)
 		if err != nil {
@@ -117,14 +121,14 @@ func (f *Front) question(method string, q question) grpc.StreamHandler {
 
 // asking reads a question.
 type asking struct {
-	front   *Front
-	stream  grpc.ServerStream
+	reader
+	hold    room.Hold
 	request proto.Message
 }
 
 // Read implements inference.Source.
-func (a asking) Read(c *inference.Call) error {
-	if err := a.front.receive(a.stream, c); err != nil {
+func (a *asking) Read(c *inference.Call) error {
+	if err := a.receive(c, &a.hold); err != nil {
 		return err
 	}
 	err := wire.Codec{}.Unmarshal(c.Request.Buf, a.request)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/model-gateway/model-gateway/pkg/fault"
 	"github.com/model-gateway/model-gateway/pkg/inference"
+	"github.com/model-gateway/model-gateway/pkg/internal/room"
 	"github.com/model-gateway/model-gateway/pkg/wire"
 )
 
@@ -35,6 +36,7 @@ func (f *Front) stream(protocol inference.Protocol) grpc.StreamHandler {
 				shared: &inference.Stream{Identity: c.Identity, Context: ctx},
 				room:   make(chan struct{}, window), pending: pending{done: make(chan struct{})},
 			}
+			t.reader.init(f, ss)
 			return t.run(ctx)
 		})
 		if err != nil {
@@ -49,6 +51,7 @@ func (f *Front) stream(protocol inference.Protocol) grpc.StreamHandler {
 type talk struct {
 	front   *Front
 	stream  grpc.ServerStream
+	reader  reader
 	opening *inference.Call
 	peek    func(inference.Frame) (inference.Head, error)
 	shared  *inference.Stream
@@ -111,16 +114,19 @@ func (t *talk) read(ctx context.Context) error {
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
-		c := t.newMessage()
-		if err := t.stream.RecvMsg(&c.Request); err != nil {
-			if errors.Is(err, io.EOF) {
-				return nil
-			}
-			return t.front.readFault(err)
+		m := t.newMessage()
+		c := &m.call
+		err := t.reader.read(ctx, &c.Request, &m.hold)
+		switch {
+		case errors.Is(err, io.EOF):
+			return nil
+		case err != nil && fault.Of(err).Kind != fault.Memory:
+			return err
 		}
 		leaving, ok := t.pending.come()
 		if !ok {
 			c.Free()
+			m.hold.Free()
 			return nil
 		}
 		c.Start = time.Now()
@@ -128,20 +134,26 @@ func (t *talk) read(ctx context.Context) error {
 		c.Turn = sending
 		mine := answering // of this message; answering moves on
 		go func() {
-			defer func() { t.pending.answered(); <-t.room }()
-			t.answer(ctx, c, mine, leaving)
+			defer func() { m.hold.Free(); t.pending.answered(); <-t.room }()
+			t.answer(ctx, c, mine, leaving, err)
 		}()
 	}
 }
 
-func (t *talk) newMessage() *inference.Call {
+// streamed is a message of the stream and the room that it takes.
+type streamed struct {
+	call inference.Call
+	hold room.Hold
+}
+
+func (t *talk) newMessage() *streamed {
 	o := t.opening
-	return &inference.Call{Protocol: o.Protocol, Method: o.Method, Peer: o.Peer, TLS: o.TLS, Incoming: o.Incoming, Stream: t.shared}
+	return &streamed{call: inference.Call{Protocol: o.Protocol, Method: o.Method, Peer: o.Peer, TLS: o.TLS, Incoming: o.Incoming, Stream: t.shared}}
 }
 
 // answer takes one message through the pipeline and its answers, or the error that it gets in their place, to the client.
-// One that comes when the stream is leaving is refused.
-func (t *talk) answer(ctx context.Context, c *inference.Call, answering inference.Turn, leaving bool) {
+// One that comes when the stream is leaving is refused, and one that there was no room for has the fault unread.
+func (t *talk) answer(ctx context.Context, c *inference.Call, answering inference.Turn, leaving bool, unread error) {
 	defer c.Free()
 	defer answering.Pass()
 	defer c.Turn.Pass()
@@ -159,8 +171,10 @@ func (t *talk) answer(ctx context.Context, c *inference.Call, answering inferenc
 		return t.send(c, answer)
 	}
 	c.Sink = send
-	head, err := t.peek(c.Request)
-	c.Head = head
+	err := unread
+	if err == nil {
+		c.Head, err = t.peek(c.Request)
+	}
 	if leaving && err == nil {
 		err = draining()
 	}
@@ -186,6 +200,7 @@ func (t *talk) send(c *inference.Call, answer inference.Frame) error {
 		}
 	}
 	t.begun = true
+	t.front.holdAnswer(&answer)
 	if err := t.stream.SendMsg(wire.Give{Frame: &answer}); err != nil {
 		return fault.Wrap(fault.Cancelled, err, "the caller went away before it had taken its answers")
 	}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/model-gateway/model-gateway/pkg/fault"
 	"github.com/model-gateway/model-gateway/pkg/inference"
+	"github.com/model-gateway/model-gateway/pkg/internal/room"
 	"github.com/model-gateway/model-gateway/pkg/wire"
 )
 
@@ -33,7 +34,9 @@ func (f *Front) unary(protocol inference.Protocol) grpc.StreamHandler {
 	return func(_ any, ss grpc.ServerStream) error {
 		growStack(1)
 		ctx := ss.Context()
-		o := &oneMessage{front: f, stream: ss, peek: peek}
+		o := &oneMessage{peek: peek}
+		o.init(f, ss)
+		defer o.hold.Free()
 		c := &o.call
 		f.begin(ctx, c, protocol)
 		c.Method, c.Source = method, o
@@ -44,21 +47,23 @@ func (f *Front) unary(protocol inference.Protocol) grpc.StreamHandler {
 			c.Answer.Free()
 			return toStatus(err)
 		}
+		f.holdAnswer(&c.Answer)
+		o.hold.Free()
 		return ss.SendMsg(wire.Give{Frame: &c.Answer})
 	}
 }
 
 // oneMessage is a unary call and where its message comes from, in one allocation.
 type oneMessage struct {
-	call   inference.Call
-	front  *Front
-	stream grpc.ServerStream
-	peek   func(inference.Frame) (inference.Head, error)
+	call inference.Call
+	reader
+	hold room.Hold
+	peek func(inference.Frame) (inference.Head, error)
 }
 
 // Read implements inference.Source.
 func (o *oneMessage) Read(c *inference.Call) (err error) {
-	if err := o.front.receive(o.stream, c); err != nil {
+	if err := o.receive(c, &o.hold); err != nil {
 		return err
 	}
 	c.Head, err = o.peek(c.Request)
@@ -66,12 +71,15 @@ func (o *oneMessage) Read(c *inference.Call) (err error) {
 }
 
 // receive reads the one message of a unary call.
-func (f *Front) receive(ss grpc.ServerStream, c *inference.Call) error {
-	if err := ss.RecvMsg(&c.Request); err != nil {
-		return f.readFault(err)
+func (r *reader) receive(c *inference.Call, hold *room.Hold) error {
+	err := r.read(r.stream.Context(), &c.Request, hold)
+	if errors.Is(err, io.EOF) {
+		return fault.New(fault.InvalidArgument, "the call has no message; send one")
 	}
-	c.Start = time.Now()
-	return nil
+	if err == nil {
+		c.Start = time.Now()
+	}
+	return err
 }
 
 func peekOf(p inference.Protocol) func(inference.Frame) (inference.Head, error) {
@@ -123,11 +131,10 @@ func sizeOf(md metadata.MD) int {
 	return size
 }
 
-// readFault turns an error of reading a message into a fault, for metrics and logs: by now gRPC itself has
-// told the client, in its own words, which for a message over the cap name the cap.
+// readFault turns an error of reading a message into a fault; io.EOF stays what it is.
 func (f *Front) readFault(err error) error {
-	if errors.Is(err, io.EOF) {
-		return fault.New(fault.InvalidArgument, "the call has no message; send one")
+	if err == io.EOF { //nolint:errorlint // gRPC's streams end with it as it is
+		return err
 	}
 	s, ok := status.FromError(err)
 	if !ok {
@@ -135,9 +142,13 @@ func (f *Front) readFault(err error) error {
 	}
 	switch s.Code() {
 	case codes.ResourceExhausted:
-		return fault.Wrap(fault.TooLarge, err, "the message is larger than the %d bytes accepted here; send smaller batches, or ask the operator to raise listen.max_message", f.opts.MaxMessage)
+		return f.tooLarge(err)
 	case codes.Canceled, codes.DeadlineExceeded:
 		return &fault.Fault{Kind: fault.Cancelled, Msg: "the caller went away while its request was being read", Cause: err}
 	}
 	return fault.Wrap(fault.InvalidArgument, err, "the request could not be read: %s", s.Message())
+}
+
+func (f *Front) tooLarge(err error) error {
+	return fault.Wrap(fault.TooLarge, err, "the message is larger than the %d bytes accepted here; send smaller batches, or ask the operator to raise listen.max_message", f.opts.MaxMessage)
 }

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/model-gateway/model-gateway/pkg/fault"
+	"github.com/model-gateway/model-gateway/pkg/internal/room"
 )
 
 const firstRead = 64 << 10
@@ -37,6 +38,9 @@ func (x *exchange) readBody() ([]byte, error) {
 	if x.r.ContentLength > limit {
 		return nil, x.tooLarge()
 	}
+	if err := x.hold.Begin(x.r.Context(), x.front.Room, int(x.r.ContentLength)); err != nil {
+		return nil, x.noRoom(err)
+	}
 	src, known := io.Reader(http.MaxBytesReader(x.w, x.r.Body, limit)), x.r.ContentLength
 	switch encoding := strings.ToLower(strings.TrimSpace(x.r.Header.Get("Content-Encoding"))); encoding {
 	case "", "identity":
@@ -55,18 +59,33 @@ func (x *exchange) readBody() ([]byte, error) {
 	default:
 		return nil, fault.New(fault.InvalidArgument, "Content-Encoding %q is not served; send gzip, deflate or nothing", clip(encoding))
 	}
-	b, err := readAll(io.LimitReader(src, limit+1), known)
+	need := func(bytes int) error { return x.hold.Need(x.r.Context(), bytes) }
+	b, err := readAll(io.LimitReader(src, limit+1), known, need)
+	if errors.Is(err, room.ErrFull) {
+		return nil, x.noRoom(err)
+	}
 	if err != nil {
 		return nil, x.unreadable(x.r.Header.Get("Content-Encoding"), err)
 	}
 	if int64(len(b)) > limit {
 		return nil, x.tooLarge()
 	}
+	x.bodyLen = len(b)
+	x.hold.Read(len(b))
 	return b, nil
 }
 
-// readAll reads to the end. known is the expected size or -1; memory grows with what has come, not with what was announced.
-func readAll(r io.Reader, known int64) ([]byte, error) {
+// noRoom is the fault of a body that there was no room for.
+func (x *exchange) noRoom(err error) error {
+	if errors.Is(err, room.ErrFull) {
+		return fault.NoMemory()
+	}
+	return fault.Wrap(fault.Cancelled, err, "the caller went away while its request waited to be read")
+}
+
+// readAll reads to the end. known is the expected size or -1; memory grows with what has come, not with what was announced,
+// and need is asked for it beforehand.
+func readAll(r io.Reader, known int64, need func(bytes int) error) ([]byte, error) {
 	size := int64(firstRead)
 	if known >= 0 {
 		size = min(size, known+1) // the last byte is where the end is noticed
@@ -85,6 +104,9 @@ func readAll(r io.Reader, known int64) ([]byte, error) {
 			next := 2 * int64(cap(b))
 			if known >= int64(len(b)) {
 				next = min(next, known+1)
+			}
+			if err := need(int(next)); err != nil {
+				return nil, err
 			}
 			grown := make([]byte, len(b), next)
 			copy(grown, b)

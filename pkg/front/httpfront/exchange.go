@@ -11,6 +11,7 @@ import (
 
 	"github.com/model-gateway/model-gateway/pkg/fault"
 	"github.com/model-gateway/model-gateway/pkg/inference"
+	"github.com/model-gateway/model-gateway/pkg/internal/room"
 )
 
 // exchange is one request and its answer.
@@ -24,6 +25,8 @@ type exchange struct {
 	call    *inference.Call   // nil until newCall
 	read    func() error      // reads the body into the call or the question; see Read
 	begun   bool              // the answer's status has been sent
+	bodyLen int               // bytes of the body
+	hold    room.Hold         // the room that the body takes, and what is made of it
 }
 
 // timeoutHeader limits the time of a call, as a Go duration; grpc-timeout is what gRPC has for it.
@@ -47,6 +50,7 @@ func (x *exchange) serve() {
 		if x.call != nil {
 			x.call.Free()
 		}
+		x.hold.Free()
 	}()
 	if err := serve(x); err != nil {
 		x.fail(err)
@@ -92,7 +96,15 @@ func peer(r *http.Request) net.Addr {
 }
 
 // Read implements inference.Source.
-func (x *exchange) Read(*inference.Call) error { return x.read() }
+func (x *exchange) Read(c *inference.Call) error {
+	if err := x.read(); err != nil {
+		return err
+	}
+	if c.Request.Len() > 0 {
+		x.hold.Read(x.bodyLen + c.Request.Len())
+	}
+	return nil
+}
 
 // refuse ends a call whose headers could not be read, so that it is counted all the same.
 func (x *exchange) refuse(ctx context.Context, err error) error {

@@ -12,11 +12,13 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/protobuf/proto"
 
 	"github.com/model-gateway/model-gateway/pkg/inference"
+	"github.com/model-gateway/model-gateway/pkg/internal/room"
 )
 
 // Pipeline takes calls through the stages.
@@ -41,12 +43,16 @@ type Config struct {
 	Live       func() bool  // GET /livez and /v2/health/live; nil is always live
 	Metrics    http.Handler // GET /metrics; nil is off
 	MaxMessage int          // bytes of a body after inflation, and of the message made of it; 0 is 64 MiB
+	Room       *room.Room   // for bodies; nil: there is always room
 	Log        *slog.Logger // nil is slog.Default()
 
 	HeaderTimeout time.Duration // until a request's headers are complete; 0 is 10 s
 	BodyTimeout   time.Duration // from then on until its body is; 0 is 60 s
 	AnswerTimeout time.Duration // for a client to take its answer; 0 is 60 s
 	IdleTimeout   time.Duration // of a connection between requests; 0 is 120 s
+	// MaxAge is how long a connection is used, give or take a tenth, before the answer to a request asks for another one,
+	// so that clients spread over gateways that came later; 0 is for ever.
+	MaxAge time.Duration
 }
 
 const (
@@ -58,8 +64,9 @@ const (
 // Front serves. Its ServeHTTP can be used without Serve.
 type Front struct {
 	Config
-	routes *router
-	server *http.Server
+	routes  *router
+	server  *http.Server
+	leaving atomic.Bool
 }
 
 // New makes a Front that is not serving yet.
@@ -85,6 +92,7 @@ func New(c Config) *Front {
 		Handler:           f,
 		ReadHeaderTimeout: c.HeaderTimeout,
 		IdleTimeout:       c.IdleTimeout,
+		ConnContext:       f.begin,
 		MaxHeaderBytes:    maxHeaderBytes,
 		ErrorLog:          slog.NewLogLogger(c.Log.Handler(), slog.LevelDebug), // broken clients, mostly
 		Protocols:         new(http.Protocols),
@@ -121,6 +129,7 @@ func (f *Front) Shutdown(ctx context.Context) error {
 func (f *Front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	x := exchange{front: f, w: w, r: r, control: http.NewResponseController(w)}
 	defer x.recovered()
+	f.part(w, r)
 	// The deadline of the connection's last answer must not hit what the server itself writes for this request.
 	// Writers in tests have no deadlines, hence no look at the errors.
 	_ = x.control.SetWriteDeadline(time.Time{})

@@ -1,0 +1,207 @@
+// Package room is the room that there is for messages of clients, which those that are read and not yet answered share. A
+// message is read only while there is room; else its reader waits, so that the client is held back by the connection's
+// windows, and is refused when that takes too long. What is held can never be more than twice the bound, however many
+// clients there are and however slow they or the models are.
+//
+// Where there is room it costs two atomic additions each way.
+package room
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Sizes in bytes.
+const (
+	// Chunk is how much of a large message is read at once; room for it is taken chunk by chunk, so that a message counts as
+	// it comes and not as it is announced.
+	Chunk = 1 << 20
+	// Small messages are not counted among those being read: they are there, or nearly, when their reading begins.
+	Small = 64 << 10
+	// window is what a connection may hold of a message whose reader waits.
+	window = 256 << 10
+)
+
+const (
+	leastWaiting = 64
+	defaultReads = 256
+	defaultWait  = time.Second
+)
+
+// ErrFull says that there was no room in time.
+var ErrFull = errors.New("no room for the message")
+
+// Options of a Room.
+type Options struct {
+	// Bytes that may be held when the reading of a message begins; messages that have begun may fill twice as much. Above 0.
+	Bytes int64
+	// Reads of messages that are not small which may be under way; 0 is 256. A read that takes longer than a second gives
+	// its place to others: then only its bytes count.
+	Reads int
+	// Wait is how long a reader waits at most; 0 is 1 s.
+	Wait time.Duration
+}
+
+// Room is shared by all fronts. A nil Room has room for everything. It is safe for concurrent use.
+type Room struct {
+	bytes, reads int64
+	wait         time.Duration
+	most         int // readers that may wait
+
+	held    atomic.Int64
+	reading atomic.Int64
+	waits   atomic.Int64 // readers that wait, or are about to
+	refused atomic.Int64
+
+	mu      sync.Mutex
+	waiting []*waiter // first come, first served
+}
+
+// waiter is a reader that waits for room.
+type waiter struct {
+	bytes, limit, reads int64
+	granted             chan struct{} // closed once the room is the waiter's
+}
+
+// New makes a Room.
+func New(o Options) *Room {
+	r := &Room{bytes: o.Bytes, reads: int64(o.Reads), wait: o.Wait}
+	if r.reads <= 0 {
+		r.reads = defaultReads
+	}
+	if r.wait <= 0 {
+		r.wait = defaultWait
+	}
+	r.most = int(max(leastWaiting, r.bytes/window))
+	return r
+}
+
+// State is what a Room holds now.
+type State struct {
+	Bytes   int64 // held
+	Reads   int64 // under way
+	Waiting int64 // readers
+	Refused int64 // since the start
+}
+
+// State tells what is held.
+func (r *Room) State() State {
+	return State{Bytes: r.held.Load(), Reads: r.reading.Load(), Waiting: r.waits.Load(), Refused: r.refused.Load()}
+}
+
+// try takes bytes where less than limit are held, and places among the reads where there are any. Either all or nothing.
+func (r *Room) try(bytes, limit, reads int64) bool {
+	if r.held.Add(bytes)-bytes >= limit {
+		r.held.Add(-bytes)
+		return false
+	}
+	if reads > 0 && r.reading.Add(reads) > r.reads {
+		r.held.Add(-bytes)
+		r.reading.Add(-reads)
+		return false
+	}
+	return true
+}
+
+// take takes room, and waits for it where there is none. Its error is ErrFull, or that of ctx.
+func (r *Room) take(ctx context.Context, bytes, limit, reads int64) error {
+	if r.waits.Load() == 0 && r.try(bytes, limit, reads) {
+		return nil
+	}
+	w := &waiter{bytes: bytes, limit: limit, reads: reads, granted: make(chan struct{})}
+	r.mu.Lock()
+	if len(r.waiting) >= r.most {
+		r.mu.Unlock()
+		r.refused.Add(1)
+		return ErrFull
+	}
+	r.waits.Add(1) // before room is looked for again: whoever gives some back from here on sees it
+	r.waiting = append(r.waiting, w)
+	r.grant()
+	r.mu.Unlock()
+
+	timer := time.NewTimer(r.wait)
+	defer timer.Stop()
+	var err error
+	select {
+	case <-w.granted:
+		return nil
+	case <-timer.C:
+		err = ErrFull
+	case <-ctx.Done():
+		err = context.Cause(ctx)
+	}
+	if !r.leave(w) {
+		return nil // granted just now
+	}
+	if errors.Is(err, ErrFull) {
+		r.refused.Add(1)
+	}
+	return err
+}
+
+// grant gives room to those that wait, as far as it goes. The lock is held. Who waits to go on with a message it has begun
+// goes before those that wait to begin: only what ends gives room back.
+func (r *Room) grant() {
+	kept := r.waiting[:0]
+	full := false
+	for _, w := range r.waiting {
+		begins := w.limit <= r.bytes
+		if full && begins || !r.try(w.bytes, w.limit, w.reads) {
+			full = full || begins
+			kept = append(kept, w)
+			continue
+		}
+		r.waits.Add(-1)
+		close(w.granted)
+	}
+	clear(r.waiting[len(kept):])
+	r.waiting = kept
+}
+
+// leave takes w out of the line; false when it has been granted.
+func (r *Room) leave(w *waiter) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for i, o := range r.waiting {
+		if o == w {
+			r.waiting = append(r.waiting[:i], r.waiting[i+1:]...)
+			r.waits.Add(-1)
+			r.grant() // it may have stood before others
+			return true
+		}
+	}
+	return false
+}
+
+// give gives room back.
+func (r *Room) give(bytes, reads int64) {
+	if bytes != 0 {
+		r.held.Add(-bytes)
+	}
+	if reads != 0 {
+		r.reading.Add(-reads)
+	}
+	if r.waits.Load() > 0 {
+		r.mu.Lock()
+		r.grant()
+		r.mu.Unlock()
+	}
+}
+
+// Charge counts bytes that are held whether there is room or not, such as those of an answer. Discharge ends it.
+func (r *Room) Charge(bytes int) {
+	if r != nil {
+		r.held.Add(int64(bytes))
+	}
+}
+
+// Discharge gives back what Charge has counted.
+func (r *Room) Discharge(bytes int) {
+	if r != nil {
+		r.give(int64(bytes), 0)
+	}
+}
