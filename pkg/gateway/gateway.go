@@ -138,8 +138,8 @@ func New(cfg *config.Config, opts Options) (*Gateway, error) {
 func (g *Gateway) buildFronts(cfg *config.Config) {
 	questions := &questions{stages: g.questionStages(), health: g.healthStages(), service: &control.Service{View: view{g}, Access: &g.access, Version: g.opts.Version, Changed: g.changed}}
 	metrics := g.metrics.Handler(g.log)
-	g.grpc = grpcfront.New(grpcfront.Options{Pipeline: g.pipeline, Control: questions, MaxMessage: cfg.Listen.MaxMessage, Log: g.log})
-	o := httpfront.Config{Pipeline: g.pipeline, Control: questions, Ready: g.Ready, MaxMessage: cfg.Listen.MaxMessage, Log: g.log}
+	g.grpc = grpcfront.New(grpcfront.Options{Pipeline: g.pipeline, Control: questions, MaxMessage: cfg.Listen.MaxMessage, MaxAge: cfg.Listen.MaxAge, Log: g.log})
+	o := httpfront.Config{Pipeline: g.pipeline, Control: questions, Ready: g.Ready, MaxMessage: cfg.Listen.MaxMessage, MaxAge: cfg.Listen.MaxAge, Log: g.log}
 	if cfg.Listen.Metrics == config.MetricsBoth {
 		o.Metrics = metrics
 	}

@@ -37,9 +37,12 @@ func Listen(cfg *config.Config) (l Listeners, err error) {
 	return l, nil
 }
 
+// partingOf is the part of a grace in which what has not finished is told so, and cut.
+func partingOf(grace time.Duration) time.Duration { return min(grace/4, time.Second) }
+
 // Run serves until ctx ends, then drains: it turns unready, serves on for listen.drain.before so that everybody who
-// watches readiness has looked elsewhere, lets calls under way finish for at most listen.drain.grace, and returns.
-// An error means that a port failed.
+// watches readiness has looked elsewhere, tells all clients to go away, lets calls under way finish for at most
+// listen.drain.grace, and returns. An error means that a port failed.
 func (g *Gateway) Run(ctx context.Context, l Listeners) error {
 	defer func() {
 		if err := g.Close(); err != nil {
@@ -88,7 +91,8 @@ func (g *Gateway) Run(ctx context.Context, l Listeners) error {
 // drain takes the gateway out of service. at once is for when a port has failed and there is nothing to wait for.
 func (g *Gateway) drain(cfg config.Listen, atOnce bool) {
 	g.draining.Store(true)
-	g.grpc.SetServing(false)
+	g.grpc.Leave()
+	g.http.Leave()
 	before, grace := cfg.DrainBefore, cfg.DrainGrace
 	if atOnce {
 		before = 0
@@ -97,7 +101,7 @@ func (g *Gateway) drain(cfg config.Listen, atOnce bool) {
 	if before > 0 {
 		time.Sleep(before)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), grace)
+	ctx, cancel := context.WithTimeout(context.Background(), grace-partingOf(grace))
 	defer cancel()
 	var wg sync.WaitGroup
 	wg.Go(func() {
@@ -135,9 +139,7 @@ func (g *Gateway) becomeReady(ctx context.Context) {
 		break
 	}
 	g.ready.Store(true)
-	if !g.draining.Load() {
-		g.grpc.SetServing(true)
-	}
+	g.grpc.SetServing(true) // does nothing once the gateway drains
 	g.log.Info("ready")
 }
 
