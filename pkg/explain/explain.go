@@ -49,6 +49,8 @@ type Explainer struct {
 	Limits Limits
 	// Defaults are the timeouts of models that say nothing else.
 	Defaults func() inference.Timeouts
+	// Dynamic is what is known of the timeout of a model's target, Mode, Floor, Factor and Why left out; nil leaves it out.
+	Dynamic func(m *inference.Model, t *inference.Target) *Dynamic
 }
 
 // Explain answers a question. Its errors are faults about the question itself; a call that would fail is no error.
@@ -69,7 +71,7 @@ func (e *Explainer) Explain(ctx context.Context, q Question) (*Report, error) {
 	}
 	e.limits(ctx, c, r)
 	e.target(ctx, c, r)
-	r.Timeout = e.timeout(c.Model)
+	r.Timeout = e.timeout(c)
 	r.Served = r.Refusal == nil
 	return r, nil
 }
@@ -401,16 +403,6 @@ func missing(p inference.Per, c *inference.Call) string {
 		return "the question names no caller"
 	}
 	return "nobody could tell"
-}
-
-func (e *Explainer) timeout(m *inference.Model) *Timeout {
-	t := &Timeout{Max: Duration(m.Timeouts.Max), FirstAnswer: Duration(m.Timeouts.FirstAnswer), Idle: Duration(m.Timeouts.Idle)}
-	from := "timeout of the model"
-	if m.Timeouts == e.Defaults() {
-		from = "defaults.timeout"
-	}
-	t.Why = from + "; the caller's own deadline counts where it is sooner"
-	return t
 }
 
 // rate writes a rate in the unit in which it is a whole number, as the file would.

@@ -131,6 +131,24 @@ type Timeout struct {
 	FirstAnswer Duration `json:"first_answer"` // of a message in a stream, until its first answer
 	Idle        Duration `json:"idle"`         // and between answers
 	Why         string   `json:"why"`
+	// Dynamic is what the target makes of Max; nil when the model has no dynamic timeout.
+	Dynamic *Dynamic `json:"dynamic,omitempty"`
+}
+
+// Dynamic is what a target's timeout goes by.
+type Dynamic struct {
+	Timeout Duration `json:"timeout"`        // of a unary call now; with mode shadow, what it would be
+	Source  string   `json:"source"`         // max, prometheus, stale or stats
+	Mode    string   `json:"mode"`           // enforce or shadow
+	Floor   Duration `json:"floor"`          // the least it becomes
+	Factor  float64  `json:"factor"`         // times P999
+	P999    Duration `json:"p999,omitempty"` // what 999 in 1000 attempts took at most, within the last hour
+	Beyond  bool     `json:"beyond,omitempty"`
+	Samples uint64   `json:"samples"` // of these
+	Needs   uint64   `json:"needs"`   // as many, before there is a dynamic timeout
+	Age     Duration `json:"age"`     // of P999
+	Asks    bool     `json:"asks_prometheus"`
+	Why     string   `json:"why"`
 }
 
 // Duration is written as Go does: "1.5s".

@@ -60,6 +60,9 @@ func (r *Report) WriteText(w io.Writer) error {
 	if t := r.Timeout; t != nil {
 		row("timeout", "%s for a unary call; in a stream %s to the first answer, %s between answers", lasting(t.Max), lasting(t.FirstAnswer), lasting(t.Idle))
 		row("", "%s", t.Why)
+		if t.Dynamic != nil {
+			row("", "%s", t.Dynamic.Why)
+		}
 	}
 	for _, n := range r.Notes {
 		row("note", "%s", n)

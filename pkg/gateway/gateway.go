@@ -72,6 +72,7 @@ type Gateway struct {
 	mirror    *mirror.Stage
 	breaker   breakers
 	deadline  deadline.Stage
+	deadlines deadlines
 	inject    inject.Stage
 	forward   forward.Stage
 
@@ -117,6 +118,7 @@ func New(cfg *config.Config, opts Options) (*Gateway, error) {
 	g.inject = inject.Stage{TraceParent: g.traceParent}
 	g.forward = forward.Stage{Attempts: &telemetry.Attempts{Stats: g.stats, Metrics: g.metrics}, Retries: g.metrics}
 	g.mirror = g.newMirror()
+	g.deadline = g.newDeadlines()
 	g.openBreakers()
 	if t := cfg.Listen.TLS; t != nil {
 		if g.tls, err = tlsfiles.NewServer(tlsfiles.ServerFiles{Cert: t.Cert, Key: t.Key, ClientCA: t.ClientCA}, tlsfiles.Options{Log: g.log, Changed: opts.changed("listen.tls")}); err != nil {
@@ -131,6 +133,7 @@ func New(cfg *config.Config, opts Options) (*Gateway, error) {
 	}
 	g.metrics.ShowEndpoints(g.endpointStates)
 	g.metrics.ShowTargets(g.targetStates)
+	g.deadlines.start()
 	g.buildFronts(cfg)
 	return g, nil
 }
@@ -236,6 +239,7 @@ func (g *Gateway) use(cfg *config.Config) error {
 	g.catalog.Use(snapshot)
 	g.breaker.Reload()
 	g.reloadScripts(cfg)
+	g.deadlines.use(cfg)
 	g.metrics.Reloaded(cfg.Hash, time.Now())
 	for name, u := range before {
 		if after[name] == nil {
@@ -263,6 +267,7 @@ func (g *Gateway) Close() error {
 	g.mirror.Close() // its copies use the upstreams
 	g.breaker.close()
 	g.closeScripts()
+	g.deadlines.close()
 	for _, u := range *g.upstreams.Load() {
 		u.Close()
 		u.closeTLS()
@@ -337,6 +342,7 @@ func (g *Gateway) explainer() *explain.Explainer {
 		Spanning: func() []*inference.Limit { return cfg().Limits },
 		Limits:   explainLimits{g.limit},
 		Defaults: func() inference.Timeouts { return cfg().Defaults },
+		Dynamic:  g.deadlines.explain,
 	}
 }
 

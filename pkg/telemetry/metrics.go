@@ -46,12 +46,13 @@ type Metrics struct {
 	config     *prometheus.GaugeVec
 	configMu   sync.Mutex
 
-	health  health
-	redis   *redisMetrics
-	limits  limits
-	mirror  mirror
-	split   *prometheus.CounterVec
-	retries *prometheus.CounterVec
+	health    health
+	deadlines *deadlines
+	redis     *redisMetrics
+	limits    limits
+	mirror    mirror
+	split     *prometheus.CounterVec
+	retries   *prometheus.CounterVec
 
 	degraded *degraded
 
@@ -65,13 +66,14 @@ type Metrics struct {
 // New makes the metrics of a gateway.
 func New(b Build) *Metrics {
 	m := &Metrics{
-		registry: prometheus.NewRegistry(),
-		redis:    newRedisMetrics(),
-		mirror:   newMirror(),
-		split:    newSplit(),
-		retries:  newRetries(),
-		degraded: newDegraded(),
-		labels:   guard{maxModels: MaxModels, maxTargets: MaxTargets},
+		registry:  prometheus.NewRegistry(),
+		redis:     newRedisMetrics(),
+		deadlines: newDeadlines(),
+		mirror:    newMirror(),
+		split:     newSplit(),
+		retries:   newRetries(),
+		degraded:  newDegraded(),
+		labels:    guard{maxModels: MaxModels, maxTargets: MaxTargets},
 		requests: prometheus.NewHistogramVec(histogram(RequestDuration,
 			"Time from a request having been read until its last answer had been handed over, as the client sees it; each message of a stream is a request."),
 			[]string{LabelModel, LabelVersion, LabelTarget, LabelCode, LabelGRPCCode, LabelProtocol}),
@@ -113,6 +115,7 @@ func New(b Build) *Metrics {
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 	)
 	m.limits.register(m.registry)
+	m.deadlines.register(m.registry)
 	m.mirror.register(m.registry)
 	m.registry.MustRegister(m.degraded.total)
 	return m

@@ -1,13 +1,16 @@
-// Package deadline bounds the time a call may take upstream: the caller's own deadline or the model's timeout,
-// whichever is sooner. What is sent upstream leaves a margin, so that an answer made here still reaches the caller.
+// Package deadline bounds the time a call may take upstream: the caller's own deadline, the model's timeout, or the
+// target's dynamic one, whichever is soonest. What is sent upstream leaves a margin, so that an answer made here still
+// reaches the caller; what cannot be answered in the time that is left is not sent.
+//
+// A dynamic timeout follows from how long a target lately took: by one question to Prometheus for all targets, else by
+// what this gateway has seen (Table). When neither tells, the model's timeout holds; no call waits for either.
 //
 // Messages of a stream and calls without a timeout keep the caller's deadline only: how long an answer of a stream
-// may take is watched message by message where it is sent.
+// may take is watched message by message where it is sent. A step of a sequence is given the time for a first answer.
 package deadline
 
 import (
 	"context"
-	"sync"
 	"time"
 
 	"github.com/model-gateway/model-gateway/pkg/fault"
@@ -20,22 +23,32 @@ const (
 )
 
 // Stage sets deadlines.
-type Stage struct{}
+type Stage struct {
+	Table *Table  // dynamic timeouts; nil: there are none
+	Calls Refused // nil: nobody is told
+}
+
+// Refused is told of calls that were not sent; telemetry.Metrics is one.
+type Refused interface {
+	// Doomed counts a call that target could not have answered in time.
+	Doomed(target *inference.Target)
+}
 
 // Wrap runs next under the deadline, whose context ends with a fault as its cause: Deadline when the caller's own
-// deadline set it, UpstreamTimeout when the model's timeout did. Blame follows from that.
-func (Stage) Wrap(next inference.Handler) inference.Handler {
+// deadline set it, UpstreamTimeout when the model's or the target's timeout did. Blame follows from that.
+func (s Stage) Wrap(next inference.Handler) inference.Handler {
 	return func(ctx context.Context, c *inference.Call) error {
 		now := time.Now()
 		callers, has := ctx.Deadline()
 		if has && !callers.After(now) {
 			return fault.New(fault.Expired, "the deadline had passed when the call arrived; nothing was sent to the model")
 		}
-		limit := c.Model.Timeouts.Max
-		if c.Stream != nil {
-			limit = 0 // watched answer by answer
-		}
-		if limit <= 0 && !has {
+		limit := s.bound(c)
+		if has {
+			if err := s.doomed(c, callers.Sub(now), limit.least); err != nil {
+				return err
+			}
+		} else if limit.after <= 0 {
 			return next(ctx, c)
 		}
 		start := c.Start
@@ -53,28 +66,64 @@ func (Stage) Wrap(next inference.Handler) inference.Handler {
 	}
 }
 
-var byCaller = fault.New(fault.Deadline, "the model did not answer within the caller's deadline")
+// bound is how long a call may take upstream, whatever its caller says.
+type bound struct {
+	after time.Duration // 0: any time
+	cause *fault.Fault  // of a call that took longer
+	least time.Duration // no call is answered within; 0: not known
+}
+
+// bound gives that of c. It costs an atomic load and a look-up.
+func (s Stage) bound(c *inference.Call) bound {
+	t := &c.Model.Timeouts
+	if c.Stream != nil {
+		return bound{} // watched answer by answer
+	}
+	if c.Head.Sequence.ID != "" {
+		if t.FirstAnswer > 0 && (t.Max <= 0 || t.FirstAnswer < t.Max) {
+			return bound{after: t.FirstAnswer, cause: byFirst.of(t.FirstAnswer)}
+		}
+		return bound{after: t.Max, cause: byModel.of(t.Max)}
+	}
+	b := bound{after: t.Max}
+	if e := s.Table.of(c.Target); e != nil {
+		b.least = e.least
+		if e.after > 0 && e.after < t.Max && t.Dynamic.Factor > 0 && !t.Dynamic.Shadow {
+			b.after, b.cause = e.after, e.cause
+			return b
+		}
+	}
+	b.cause = byModel.of(t.Max)
+	return b
+}
 
 // sooner gives the instant at which the upstream must have answered, and the fault if it has not.
-func sooner(now, start, callers time.Time, has bool, limit time.Duration) (time.Time, *fault.Fault) {
+func sooner(now, start, callers time.Time, has bool, limit bound) (time.Time, *fault.Fault) {
 	if has {
 		left := callers.Sub(now)
 		mine := callers.Add(-min(max(minMargin, left/marginShare), left/2))
-		if limit <= 0 || mine.Before(start.Add(limit)) {
+		if limit.after <= 0 || mine.Before(start.Add(limit.after)) {
 			return mine, byCaller
 		}
 	}
-	return start.Add(limit), byModel(limit)
+	return start.Add(limit.after), limit.cause
 }
 
-var byModels sync.Map // time.Duration → *fault.Fault; as many as there are timeouts in configurations
+// tooShort is what no model is asked for: on the way there and back it is gone.
+const tooShort = time.Millisecond
 
-// byModel is the fault of a model that took longer than limit. It is made once for each limit, not for each call.
-func byModel(limit time.Duration) *fault.Fault {
-	if f, ok := byModels.Load(limit); ok {
-		return f.(*fault.Fault)
+// doomed refuses a call whose caller has left so little time that its target could not answer: sending it would cost the
+// model as much as a call that somebody waits for.
+func (s Stage) doomed(c *inference.Call, left, least time.Duration) error {
+	if c.Stream != nil || left > tooShort && left >= least {
+		return nil
 	}
-	f, _ := byModels.LoadOrStore(limit, fault.New(fault.UpstreamTimeout,
-		"the model did not answer within its timeout of %s; try again, or ask the operator to raise timeout.max", limit))
-	return f.(*fault.Fault)
+	if s.Calls != nil && c.Target != nil {
+		s.Calls.Doomed(c.Target)
+	}
+	if left > tooShort {
+		return fault.New(fault.Deadline, "%s were left of the caller's deadline, and the model's quickest answers lately took %s; nothing was sent to it. Give calls more time",
+			left.Round(100*time.Microsecond), (least * leastShare).Round(100*time.Microsecond))
+	}
+	return fault.New(fault.Deadline, "%s were left of the caller's deadline, too little to ask the model; nothing was sent to it. Give calls more time", left.Round(10*time.Microsecond))
 }
