@@ -41,7 +41,7 @@ const (
 
 // Environment lists the variables that Load asks for.
 func Environment() []string {
-	return []string{envTriton, envUpstreams, envData, envAdmin, envMetrics, envMaxMessage, envDrainBefore, envDrainGrace, envMaxAge, envStateDir, envLuaDir, envRedis}
+	return []string{envTriton, envUpstreams, envData, envAdmin, envMetrics, envMaxMessage, envDrainBefore, envDrainGrace, envMaxAge, envMaxBytesHeld, envMaxReads, envStateDir, envLuaDir, envRedis}
 }
 
 // minSecret is how long a text must be to be worth hiding; shorter ones stand everywhere.
@@ -142,6 +142,7 @@ func (c *compiler) listen(f *ListenFile) {
 	l.DrainBefore = setting(c, "listen.drain.before", f.Drain.Before, envDrainBefore, defaultDrainBefore, Duration.parseZero)
 	l.DrainGrace = setting(c, "listen.drain.grace", f.Drain.Grace, envDrainGrace, defaultDrainGrace, Duration.parse)
 	l.MaxAge = setting(c, "listen.max_connection_age", f.MaxConnectionAge, envMaxAge, defaultMaxAge, parseMaxAge)
+	c.held(f)
 	l.TLS = c.listenTLS(f.TLS)
 	if l.Metrics == MetricsAdmin && l.Admin == "" {
 		c.wrong("listen.metrics", "is admin, but the admin port is off: nobody could read /metrics; use both, or give listen.admin an address")

@@ -71,14 +71,17 @@ type Config struct {
 
 // Listen says where the gateway listens and how much it takes at once.
 type Listen struct {
-	Data        string        // host:port of gRPC and HTTP; the host may be empty
-	Admin       string        // host:port of the admin port; "" when it is off
-	Metrics     string        // where /metrics is served: MetricsAdmin or MetricsBoth
-	MaxMessage  int           // bytes of one message, on every hop
-	DrainBefore time.Duration // unready, and still taking calls
-	DrainGrace  time.Duration // for calls under way to finish
-	MaxAge      time.Duration // of a client's connection; 0: for ever
-	TLS         *ListenTLS    // toward clients of the data port; nil: plaintext
+	Data       string // host:port of gRPC and HTTP; the host may be empty
+	Admin      string // host:port of the admin port; "" when it is off
+	Metrics    string // where /metrics is served: MetricsAdmin or MetricsBoth
+	MaxMessage int    // bytes of one message, on every hop
+	// MaxBytesHeld bounds the messages that are read and not yet answered; 0: a quarter of the memory.
+	MaxBytesHeld int64
+	MaxReads     int           // messages being read at once
+	DrainBefore  time.Duration // unready, and still taking calls
+	DrainGrace   time.Duration // for calls under way to finish
+	MaxAge       time.Duration // of a client's connection; 0: for ever
+	TLS          *ListenTLS    // toward clients of the data port; nil: plaintext
 }
 
 // Where /metrics is served.
@@ -144,6 +147,10 @@ type Model struct {
 	Breaker inference.Breaker
 	// Retry of its calls.
 	Retry inference.Retry
+	// Concurrency bounds its calls under way; the zero one does not.
+	Concurrency inference.Concurrency
+	// PassPriority hands the priority of calls to the upstream.
+	PassPriority bool
 	// SLO is what the model promises.
 	SLO SLO
 	// Tensors of Predict; nil means that the upstream's metadata tells.
@@ -205,6 +212,8 @@ func NeedsRestart(old, next *Config) []string {
 		{"listen.metrics", old.Listen.Metrics == next.Listen.Metrics},
 		{"listen.max_message", old.Listen.MaxMessage == next.Listen.MaxMessage},
 		{"listen.max_connection_age", old.Listen.MaxAge == next.Listen.MaxAge},
+		{"listen.max_bytes_held", old.Listen.MaxBytesHeld == next.Listen.MaxBytesHeld},
+		{"listen.max_reads", old.Listen.MaxReads == next.Listen.MaxReads},
 		{"listen.drain.before", old.Listen.DrainBefore == next.Listen.DrainBefore},
 		{"listen.drain.grace", old.Listen.DrainGrace == next.Listen.DrainGrace},
 		{"listen.tls", reflect.DeepEqual(old.Listen.TLS, next.Listen.TLS)},

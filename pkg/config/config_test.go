@@ -69,7 +69,7 @@ func TestTheServedExampleCompilesToWhatItSays(t *testing.T) {
 	fraud.Max, cnn.Max = 2*second, 10*second
 	want := &Config{
 		Path: "../../docs/examples/gateway.yaml", Source: c.Source, Hash: c.Hash,
-		Listen:     Listen{Data: ":8080", Admin: "127.0.0.1:8081", Metrics: MetricsBoth, MaxMessage: 64 << 20, DrainBefore: 5 * second, DrainGrace: 20 * second, MaxAge: 1800 * second},
+		Listen:     Listen{Data: ":8080", Admin: "127.0.0.1:8081", Metrics: MetricsBoth, MaxMessage: 64 << 20, MaxReads: 256, DrainBefore: 5 * second, DrainGrace: 20 * second, MaxAge: 1800 * second},
 		AuthStated: true, Replicas: 1, Lua: Lua{Dir: "scripts/lua", Deadline: 2 * time.Millisecond},
 		Control:  []string{"repository"},
 		StateDir: "/var/lib/model-gateway",
@@ -141,7 +141,7 @@ func TestTheEnvironmentWinsForListenAndTheFileForTheRest(t *testing.T) {
 	file := oneUpstream + "state_dir: /file\nlisten: {data: :1, admin: :2, metrics: admin, max_message: 1MiB, drain: {before: 1s, grace: 2s}}"
 	c := good(t, file, "GATEWAY_DATA=:9000", "GATEWAY_ADMIN=off", "GATEWAY_METRICS=both", "GATEWAY_MAX_MESSAGE=2MiB",
 		"GATEWAY_DRAIN_BEFORE=0", "GATEWAY_DRAIN_GRACE=7s", "GATEWAY_STATE_DIR=/env", "TRITON_GRPC_HOST=elsewhere:8001")
-	want := Listen{Data: ":9000", Metrics: MetricsBoth, MaxMessage: 2 << 20, DrainGrace: 7 * time.Second, MaxAge: 30 * time.Minute}
+	want := Listen{Data: ":9000", Metrics: MetricsBoth, MaxMessage: 2 << 20, MaxReads: 256, DrainGrace: 7 * time.Second, MaxAge: 30 * time.Minute}
 	if c.Listen != want {
 		t.Errorf("listen is %+v", c.Listen)
 	}

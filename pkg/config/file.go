@@ -54,10 +54,13 @@ type ListenFile struct {
 	// Metrics says where /metrics is served: on the admin port only, or on both ports. Absent: both.
 	// Environment: GATEWAY_METRICS.
 	Metrics string `yaml:"metrics" jsonschema:"enum=admin,enum=both"`
-	// MaxBytesHeld bounds the messages that are read and not yet answered. Absent: a quarter of the memory.
+	// MaxBytesHeld bounds the messages that are read and not yet answered, at least max_message: while so much is held, no
+	// further one is begun to be read; it waits, and is refused after a second. Absent: a quarter of the memory that the
+	// process may use. Environment: GATEWAY_MAX_BYTES_HELD.
 	MaxBytesHeld Size `yaml:"max_bytes_held"`
-	// MaxReads bounds how many messages are being read at once. Absent: 256.
-	MaxReads int `yaml:"max_reads" jsonschema:"minimum=1"`
+	// MaxReads bounds how many messages of more than 64KiB are being read at once, those left out that take longer than a
+	// second. Absent: 256. Environment: GATEWAY_MAX_READS.
+	MaxReads int `yaml:"max_reads" jsonschema:"minimum=1,maximum=100000"`
 	// TLS toward clients of the data port. The files are read again when they change. Absent: plaintext.
 	TLS *ListenTLSFile `yaml:"tls"`
 	// MaxMessage is the largest message taken or sent, on every hop. Absent: 64MiB. At most 2047MiB.
@@ -395,7 +398,8 @@ type ModelFile struct {
 	Limits []LimitFile `yaml:"limits"`
 	// Concurrency bounds how many calls are under way.
 	Concurrency *ConcurrencyFile `yaml:"concurrency"`
-	// PassPriority hands the caller's priority to the upstream.
+	// PassPriority hands the priority of calls to the upstream, as Triton's priority: 1 critical, 2 default, 3 sheddable. The
+	// model there must have priority_levels.
 	PassPriority bool `yaml:"pass_priority"`
 	// SetHeaders are metadata for the upstream; {target} stands for the target's name.
 	SetHeaders map[string]string `yaml:"set_headers"`
@@ -464,13 +468,13 @@ type MirrorFile struct {
 	Percent float64 `yaml:"percent"`
 }
 
-// ConcurrencyFile is the section `models[].concurrency`.
+// ConcurrencyFile is the section `models[].concurrency`. Each target of the model has bounds of its own, in each replica.
 type ConcurrencyFile struct {
-	// Adaptive finds the bound by itself.
+	// Adaptive finds the bound by itself, from how long calls take upstream.
 	Adaptive bool `yaml:"adaptive"`
-	// Max calls under way.
-	Max int `yaml:"max" jsonschema:"minimum=1"`
-	// Queue is how long a call may wait.
+	// Max calls under way, whatever adaptive finds. Absent: 1000 with adaptive, else it must be given.
+	Max int `yaml:"max" jsonschema:"minimum=1,maximum=100000"`
+	// Queue is how long a call may wait for its turn, 0s to 100ms; sheddable calls never do. Absent: 100ms.
 	Queue Duration `yaml:"queue"`
 }
 

@@ -51,6 +51,8 @@ func (c *compiler) models(files []ModelFile) {
 		m.SLO = c.slo(path+".slo", f.SLO, m.Timeouts.Max)
 		m.Breaker = c.modelBreaker(path+".breaker", f.Breaker, m.SLO)
 		m.Retry = c.retry(path+".retry", f.Retry, c.cfg.Retry)
+		m.Concurrency = c.concurrency(path+".concurrency", f.Concurrency)
+		m.PassPriority = f.PassPriority
 		m.Tensors = c.tensors(path+".tensors", f.Tensors)
 		m.Limits = c.limits(path+".limits", f.Limits, &m)
 		m.SetHeaders = c.setHeaders(path+".set_headers", f.SetHeaders)

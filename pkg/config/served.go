@@ -6,8 +6,6 @@ import "strings"
 // field=value. Whoever begins to serve one deletes its line here; until then it is refused where it is written.
 // [] stands for every entry of a list, * for every name.
 var unserved = set(
-	"listen.max_bytes_held",
-	"listen.max_reads",
 	"telemetry.otlp",
 	"telemetry.access_log",
 	"upstreams.*.metrics",
@@ -21,8 +19,6 @@ var unserved = set(
 	"models[].pick=hash(user)",
 	"models[].pick=round_robin",
 	"models[].probe",
-	"models[].concurrency",
-	"models[].pass_priority",
 )
 
 // Unserved lists the fields, and the values as field=value, that the schema names and this build refuses.
