@@ -78,7 +78,7 @@ func TestTheServedExampleCompilesToWhatItSays(t *testing.T) {
 		Upstreams: []Upstream{{Name: "triton", Kind: Triton, DNS: "triton:8001", Traceparent: TraceSampled}},
 		Models: []Model{
 			{
-				Name: "fraud", Upstream: "triton", UpstreamModel: "fraud", Stable: "model_v1", Pins: PinsDeclared, Timeouts: fraud, Breaker: defaultBreaker, Retry: defaultRetry,
+				Name: "fraud", Upstream: "triton", UpstreamModel: "fraud", Stable: "model_v1", Fallback: &Fallback{Score: number(0.5), Predict: true, V2: true, Outage: true}, Pins: PinsDeclared, Timeouts: fraud, Breaker: defaultBreaker, Retry: defaultRetry,
 				Targets: []Target{
 					{Name: "model_v1", Upstream: "triton", Model: "fraud", Version: "1"},
 					{Name: "model_v2", Upstream: "triton", Model: "fraud", Version: "2"},

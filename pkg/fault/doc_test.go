@@ -21,7 +21,7 @@ const (
 
 func table() string {
 	var b strings.Builder
-	b.WriteString("\n| reason | gRPC | HTTP | try again |\n|---|---|---|---|\n")
+	b.WriteString("\n| reason | gRPC | HTTP | try again | fallback on |\n|---|---|---|---|---|\n")
 	var lines []string
 	for _, k := range fault.Kinds() {
 		r := k.Row()
@@ -29,7 +29,14 @@ func table() string {
 		if r.Retry > 0 {
 			again = "after " + r.Retry.String()
 		}
-		lines = append(lines, fmt.Sprintf("| `%s` | %s | %d | %s |\n", r.Reason, r.GRPC, r.HTTP, again))
+		fallback := "no"
+		switch {
+		case r.Outage:
+			fallback = "outage"
+		case r.Overload:
+			fallback = "overload"
+		}
+		lines = append(lines, fmt.Sprintf("| `%s` | %s | %d | %s | %s |\n", r.Reason, r.GRPC, r.HTTP, again, fallback))
 	}
 	slices.Sort(lines)
 	b.WriteString(strings.Join(slices.Compact(lines), "") + "\n")
