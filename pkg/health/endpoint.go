@@ -7,6 +7,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"google.golang.org/grpc"
+
 	"github.com/model-gateway/model-gateway/pkg/fault"
 	"github.com/model-gateway/model-gateway/pkg/inference"
 	"github.com/model-gateway/model-gateway/proto/triton"
@@ -17,12 +19,14 @@ type endpoint struct {
 	p      *Prober
 	name   string
 	client atomic.Pointer[tritonpb.GRPCInferenceServiceClient]
+	calls  atomic.Pointer[Traffic]
 	ctx    context.Context
 	stop   context.CancelFunc
 
 	live      inference.Readiness // of the server itself
-	good, bad int                 // answers to ServerLive in a row
-	indexed   bool                // its index has been read since it came up
+	how       outage
+	good, bad int  // answers to ServerLive in a row
+	indexed   bool // its index has been read since it came up
 	models    map[string]map[string]*entry
 	queue     queue // of wanted entries that are not being probed
 
@@ -39,6 +43,23 @@ func newEndpoint(p *Prober, name string) *endpoint {
 	e.ctx, e.stop = context.WithCancel(p.ctx)
 	return e
 }
+
+// Traffic is what a connection given to SetEndpoints may know besides.
+type Traffic interface {
+	// Answered reports whether the endpoint has answered a call since it was last asked.
+	Answered() bool
+}
+
+// use has questions asked over conn.
+func (e *endpoint) use(conn grpc.ClientConnInterface) {
+	client := tritonpb.NewGRPCInferenceServiceClient(conn)
+	e.client.Store(&client)
+	t, _ := conn.(Traffic)
+	e.calls.Store(&t)
+}
+
+// traffic is nil where nobody knows of any.
+func (e *endpoint) traffic() Traffic { return *e.calls.Load() }
 
 func (e *endpoint) server() tritonpb.GRPCInferenceServiceClient { return *e.client.Load() }
 
@@ -119,62 +140,129 @@ func (e *endpoint) setState(n *entry, s inference.Readiness) {
 func (e *endpoint) liveLoop() {
 	for {
 		begin := time.Now()
+		traffic := e.traffic()
+		if traffic != nil {
+			traffic.Answered() // what was answered before the question says nothing
+		}
 		ctx, cancel := context.WithTimeout(e.ctx, e.p.opts.Timeout)
 		answer, err := e.server().ServerLive(ctx, &tritonpb.ServerLiveRequest{})
 		cancel()
 		if e.ctx.Err() != nil {
 			return
 		}
-		wait := e.lived(answer.GetLive(), err)
+		took := time.Since(begin)
+		busy := took > e.p.opts.Timeout+starved || traffic != nil && traffic.Answered()
+		wait := e.lived(read(answer.GetLive(), err), err, busy)
 		if !sleep(e.ctx, wait-time.Since(begin), e.askLife) {
 			return
 		}
 	}
 }
 
-// lived takes an answer to ServerLive and says when to ask next.
-func (e *endpoint) lived(live bool, err error) time.Duration {
+// starved is by how much a question may outlast its time before it says more about this process than about the server.
+const starved = 500 * time.Millisecond
+
+// life is what an answer to ServerLive, or the lack of one, says.
+type life uint8
+
+const (
+	unknowable life = iota // the question never left
+	lives
+	refuses
+	leaves
+	broke  // the connection, under the question
+	misses // no answer in time, or one that says no
+)
+
+func read(live bool, err error) life {
+	if err == nil {
+		if live {
+			return lives
+		}
+		return misses
+	}
+	switch fault.Of(err).Kind {
+	case fault.UpstreamUnavailable:
+		return refuses
+	case fault.Draining:
+		return leaves
+	case fault.EndpointLost:
+		return broke
+	case fault.UpstreamTimeout, fault.Deadline, fault.Cancelled:
+		return misses
+	case fault.Internal:
+		return unknowable
+	default:
+		return lives // whatever it says, it answers
+	}
+}
+
+// lived takes an answer to ServerLive and says when to ask next, counted from the question. busy says that calls were
+// answered meanwhile, or that this process was too slow to tell: then a missing answer is no evidence.
+func (e *endpoint) lived(l life, err error, busy bool) time.Duration {
 	o := e.p.opts
 	e.p.mu.Lock()
 	defer e.p.mu.Unlock()
-	good, refused := live, false
-	if err != nil {
-		switch fault.Of(err).Kind {
-		case fault.UpstreamUnavailable, fault.Draining:
-			refused = true
-		case fault.EndpointLost, fault.UpstreamTimeout, fault.Deadline, fault.Cancelled:
-		default:
-			good = true // whatever it says, it answers
-		}
-	}
-	if good {
-		e.good, e.bad = e.good+1, 0
-		if e.live == inference.Unknown || (e.live == inference.NotReady && e.good >= o.UpAfter) {
-			e.setLive(inference.Ready, nil)
-		}
-		if e.live == inference.NotReady {
-			return o.Confirm
-		}
+	switch {
+	case l == unknowable, l == misses && busy && err != nil:
 		return o.Every
+	case l == lives:
+		return e.livedOn()
 	}
 	e.good, e.bad = 0, e.bad+1
-	if refused || e.bad >= o.DownAfter {
+	switch {
+	case l == refuses:
+		e.setLive(inference.NotReady, byRefusal, err)
+	case l == leaves:
+		e.setLive(inference.NotReady, byLeaving, err)
+	case e.bad >= o.DownAfter:
 		if err == nil {
 			err = errNotLive
 		}
-		e.setLive(inference.NotReady, err)
+		e.setLive(inference.NotReady, bySilence, err)
+	case l == broke:
+		return 0 // a new connection tells
+	default:
+		return o.Timeout + o.Confirm
 	}
-	if err != nil && fault.Of(err).Kind == fault.EndpointLost && e.bad < o.DownAfter {
-		return 0 // the connection broke under the question: a new one tells
+	return o.Every
+}
+
+func (e *endpoint) livedOn() time.Duration {
+	o := e.p.opts
+	e.good, e.bad = e.good+1, 0
+	if e.live == inference.Unknown || (e.live == inference.NotReady && e.good >= o.UpAfter) {
+		e.setLive(inference.Ready, notOut, nil)
+	}
+	if e.live == inference.NotReady {
+		return o.Confirm
 	}
 	return o.Every
 }
 
 var errNotLive = errors.New("it says that it is not live")
 
+// outage is how an endpoint went out.
+type outage uint8
+
+const (
+	notOut outage = iota
+	byRefusal
+	byLeaving
+	bySilence
+)
+
 // setLive notes that the endpoint went out, and why, or came back. When it goes out, all that was known of its models is void:
 // what comes back may be a new process that is still loading them.
-func (e *endpoint) setLive(live inference.Readiness, why error) {
+func (e *endpoint) setLive(live inference.Readiness, how outage, why error) {
+	if how == bySilence && e.how != bySilence {
+		e.p.allChanged = true // calls that it was to finish are lost after all
+		e.p.signal()
+	}
+	e.how = max(e.how, how)
+	if live == inference.Ready {
+		e.how = notOut
+	}
 	if e.live == live {
 		return
 	}

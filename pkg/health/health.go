@@ -14,7 +14,6 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/model-gateway/model-gateway/pkg/inference"
-	"github.com/model-gateway/model-gateway/proto/triton"
 )
 
 // Options are the thresholds. Zero values mean the defaults, which are named beside them.
@@ -111,14 +110,13 @@ func (p *Prober) SetEndpoints(conns map[string]grpc.ClientConnInterface) {
 		}
 	}
 	for name, conn := range conns {
-		client := tritonpb.NewGRPCInferenceServiceClient(conn)
 		if e := p.endpoints[name]; e != nil {
-			e.client.Store(&client)
+			e.use(conn)
 			continue
 		}
 		p.allChanged = true
 		e := newEndpoint(p, name)
-		e.client.Store(&client)
+		e.use(conn)
 		p.endpoints[name] = e
 		for key := range p.plan {
 			e.want(key, time.Now())

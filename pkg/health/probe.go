@@ -103,6 +103,9 @@ func (e *endpoint) probe(n *entry) {
 func (e *endpoint) answered(n *entry, ready bool, err error) time.Duration {
 	o := e.p.opts
 	every := max(o.Every, e.stretched())
+	if time.Now().Before(n.hot) {
+		every = o.Every
+	}
 	if err != nil {
 		switch fault.Of(err).Kind {
 		case fault.ModelNotReady, fault.ModelNotFound, fault.Draining, fault.BadVersion, fault.InvalidArgument:

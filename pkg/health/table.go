@@ -32,6 +32,7 @@ type entry struct {
 	state     inference.Readiness
 	probed    time.Time // when ModelReady last said something; zero: the index decides
 	good, bad int       // answers in a row
+	hot       time.Time // until then it is probed at the shortest interval
 
 	listed, unloaded bool // by the index
 

@@ -36,6 +36,8 @@ type Model struct {
 	Retry       Retry
 	Concurrency Concurrency
 	Fallback    *Fallback // nil: the error itself
+	// Pick is how one of a target's endpoints is chosen.
+	Pick Pick
 	// PassPriority hands the caller's priority to the upstream.
 	PassPriority bool
 	// Tensors of Predict as declared; nil means that the upstream's metadata tells.

@@ -9,6 +9,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/experimental"
 	"google.golang.org/grpc/keepalive"
@@ -17,10 +18,9 @@ import (
 )
 
 const (
-	streamWindow     = 1 << 20  // bytes; static, so that no pings are sent to estimate them
-	connWindow       = 16 << 20 // bytes
-	connectTimeout   = 3 * time.Second
-	keepaliveTimeout = 10 * time.Second
+	streamWindow   = 1 << 20  // bytes; static, so that no pings are sent to estimate them
+	connWindow     = 16 << 20 // bytes
+	connectTimeout = 3 * time.Second
 )
 
 // reconnect: an endpoint that is back is reached within a second.
@@ -36,6 +36,8 @@ type conn struct {
 	open    atomic.Int32
 	retired atomic.Bool
 	ended   chan struct{} // closed when a retired conn is closed
+	// sequences says that it carries steps of sequences only, and nothing else does.
+	sequences bool
 }
 
 // closed is what open becomes when a retired conn is closed; far enough below zero that late
@@ -58,7 +60,7 @@ func dial(o *Options, address string) (*conn, error) {
 		grpc.WithConnectParams(reconnect),
 		grpc.WithIdleTimeout(0),
 		grpc.WithUserAgent("model-gateway/" + o.Version),
-		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: o.Keepalive, Timeout: keepaliveTimeout}),
+		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: o.Keepalive, Timeout: o.KeepaliveTimeout}),
 		grpc.WithDefaultCallOptions(
 			grpc.ForceCodecV2(wire.Codec{}),
 			grpc.MaxCallRecvMsgSize(o.MaxMessage),
@@ -107,5 +109,28 @@ func (c *conn) closeIfUnused() {
 	if c.open.CompareAndSwap(0, closed) {
 		_ = c.cc.Close()
 		close(c.ended)
+	}
+}
+
+// cut ends all that is on c, and c with it.
+func (c *conn) cut() {
+	c.retired.Store(true)
+	_ = c.cc.Close()
+	c.closeIfUnused()
+}
+
+// inUse reports whether the server at the other end has taken c and has not taken leave since.
+func (c *conn) inUse() bool { return c.cc.GetState() == connectivity.Ready }
+
+// renew has c look at once for a server that could not be reached before, and waits for what comes of it.
+func (c *conn) renew(ctx context.Context) {
+	if c.cc.GetState() != connectivity.TransientFailure {
+		return
+	}
+	c.cc.ResetConnectBackoff()
+	for state := connectivity.TransientFailure; c.cc.WaitForStateChange(ctx, state); {
+		if state = c.cc.GetState(); state == connectivity.Ready || state == connectivity.TransientFailure {
+			return
+		}
 	}
 }

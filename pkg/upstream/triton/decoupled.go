@@ -18,7 +18,7 @@ var streamDesc = grpc.StreamDesc{StreamName: "ModelStreamInfer", ClientStreams: 
 // predictDecoupled sends a unary Predict to a decoupled model, which takes requests on streams only. It has one answer to
 // give, so a model that gives none or several is refused, and told to stop.
 func (s *seat) predictDecoupled(ctx context.Context, c *inference.Call, tensors inference.Tensors) error {
-	conn, err := s.ep.conn()
+	conn, err := s.ep.conn(c.Head.Sequence.ID != "")
 	if err != nil {
 		return err
 	}

@@ -25,6 +25,14 @@ type endpoint struct {
 	grow  sync.Mutex              // held to change conns
 	gone  context.Context         // ends when the endpoint is no longer one of the upstream's
 	leave context.CancelFunc
+
+	answered  atomic.Bool  // a call, since Health last asked
+	keepalive atomic.Int64 // at which new connections ping; 0: as opts say
+	since     atomic.Int64 // when it came, or came back, unix ns
+	faults    outlier      // of calls of all models
+
+	state             sync.Mutex
+	out, silent, seen bool // as watchOut last saw it
 }
 
 func newEndpoint(up *Upstream, name string, o Options) (*endpoint, error) {
@@ -38,31 +46,33 @@ func newEndpoint(up *Upstream, name string, o Options) (*endpoint, error) {
 	return e, nil
 }
 
-// conn gives a connection with a place for one more stream, which the caller must release.
-func (e *endpoint) conn() (*conn, error) {
+// conn gives a connection with a place for one more stream, which the caller must release. Steps of sequences have
+// connections of their own.
+func (e *endpoint) conn(sequences bool) (*conn, error) {
 	for _, c := range *e.conns.Load() {
-		if c.acquire(streamsPerConn) {
+		if c.sequences == sequences && c.acquire(streamsPerConn) {
 			return c, nil
 		}
 	}
-	return e.another()
+	return e.another(sequences)
 }
 
 // another makes a further connection, or, when there are enough of them, shares the first one that is open.
-func (e *endpoint) another() (*conn, error) {
+func (e *endpoint) another(sequences bool) (*conn, error) {
 	e.grow.Lock()
 	defer e.grow.Unlock()
 	conns := *e.conns.Load()
 	for _, c := range conns {
-		if c.acquire(streamsPerConn) {
+		if c.sequences == sequences && c.acquire(streamsPerConn) {
 			return c, nil
 		}
 	}
 	if e.gone.Err() == nil && len(conns) < maxConns {
-		c, err := dial(&e.opts, e.name)
+		c, err := dial(e.options(), e.name)
 		if err != nil {
 			return nil, fault.Wrap(fault.Internal, err, "cannot make a connection to endpoint %s", e.name)
 		}
+		c.sequences = sequences
 		c.open.Add(1)
 		grown := append(slices.Clone(conns), c)
 		e.conns.Store(&grown)
@@ -132,7 +142,7 @@ var _ grpc.ClientConnInterface = line{}
 
 // Invoke sends one unary RPC; its error is gRPC's own.
 func (l line) Invoke(ctx context.Context, method string, args, reply any, opts ...grpc.CallOption) error {
-	c, err := l.e.conn()
+	c, err := l.e.conn(false)
 	if err != nil {
 		return err
 	}
@@ -149,10 +159,15 @@ func (l line) NewStream(context.Context, *grpc.StreamDesc, string, ...grpc.CallO
 	return nil, fault.New(fault.Internal, "no streams on this connection")
 }
 
-// probe is a line whose errors are faults.
+// probe is a line whose errors are faults that say what they are evidence of. It does not wait for connections that
+// failed to be tried again.
 type probe struct{ line }
 
 // Invoke sends one unary RPC; its error is a fault.
 func (p probe) Invoke(ctx context.Context, method string, args, reply any, opts ...grpc.CallOption) error {
-	return Classify(ctx, p.line.Invoke(ctx, method, args, reply, opts...))
+	(*p.e.conns.Load())[0].renew(ctx)
+	return readProbe(Classify(ctx, p.line.Invoke(ctx, method, args, reply, opts...)))
 }
+
+// Answered reports whether the endpoint has answered a call since it was last asked.
+func (p probe) Answered() bool { return p.e.answered.Swap(false) }

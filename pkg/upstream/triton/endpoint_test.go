@@ -47,6 +47,8 @@ func (k *known) Up(endpoint string) bool { return k.State(endpoint, "", "") == i
 
 func (k *known) Kick(string, string) { k.kicks.Add(1) }
 
+func (k *known) NotReady(string, string, string) { k.kicks.Add(1) }
+
 func (k *known) set(model string, states map[string]inference.Readiness) {
 	k.mu.Lock()
 	k.states = states

@@ -136,7 +136,7 @@ func (p *pool) fetch(ctx context.Context) (*Info, error) {
 	var not []inference.Endpoint
 	var first error
 	for {
-		picked, err := p.current().any(not)
+		picked, err := p.any(&inference.Call{Start: time.Now()}, p.current(), not)
 		if err != nil {
 			return nil, cmp.Or(first, err) // what one says is better than that there is no other
 		}

@@ -83,7 +83,7 @@ func newID() string {
 // openLink opens a stream under the client stream's context, with the metadata of the call that needs it first.
 // The end of ctx gives up opening; it does not end the stream once it is open.
 func (s *seat) openLink(ctx context.Context, c *inference.Call) (*link, error) {
-	conn, err := s.ep.conn()
+	conn, err := s.ep.conn(c.Head.Sequence.ID != "")
 	if err != nil {
 		return nil, err
 	}

@@ -41,12 +41,12 @@ func TestAMessageThatCannotBeSentBreaksTheStreamAfterAMoment(t *testing.T) {
 			second.Model.Timeouts.FirstAnswer = time.Millisecond
 		}
 		done := run(ctx, second)
-		k, err := c.stream.Keep(linkKey{u.pool("fraud", "3"), u.list()[0]}, func(io.Closer) bool { return false }, notYet)
+		k, err := c.stream.Keep(linkKey{pool: u.pool("fraud", "3"), ep: u.list()[0]}, func(io.Closer) bool { return false }, notYet)
 		for until := time.Now().Add(patience); err != nil || k.(*link).sends.Load() != 3; {
 			if time.Now().After(until) {
 				t.Fatal("the second message is not being sent")
 			}
-			k, err = c.stream.Keep(linkKey{u.pool("fraud", "3"), u.list()[0]}, func(io.Closer) bool { return false }, notYet)
+			k, err = c.stream.Keep(linkKey{pool: u.pool("fraud", "3"), ep: u.list()[0]}, func(io.Closer) bool { return false }, notYet)
 		}
 		third := run(t.Context(), c.message())
 		want := fault.UpstreamTimeout
@@ -194,14 +194,14 @@ func TestAFullEndpointSharesItsConnections(t *testing.T) {
 		conns = append(conns, c)
 	}
 	e.conns.Store(&conns)
-	c, err := e.conn()
+	c, err := e.conn(false)
 	if err != nil || c.open.Load() != streamsPerConn+1 {
 		t.Errorf("%v", err)
 	}
 	for _, c := range conns {
 		c.open.Store(closed)
 	}
-	_, err = e.conn()
+	_, err = e.conn(false)
 	wantKind(t, err, fault.EndpointLost)
 }
 

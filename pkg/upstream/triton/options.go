@@ -17,8 +17,9 @@ import (
 
 // Bounds and defaults.
 const (
-	DefaultMaxMessage = 64 << 20 // bytes
-	DefaultKeepalive  = 310 * time.Second
+	DefaultMaxMessage       = 64 << 20 // bytes
+	DefaultKeepalive        = 310 * time.Second
+	DefaultKeepaliveTimeout = 10 * time.Second
 
 	minKeepalive   = 10 * time.Second // grpc-go pings no more often
 	maxEndpoints   = 1024             // of one upstream; more addresses than that are a mistake
@@ -40,6 +41,11 @@ type Options struct {
 	// Keepalive is how long a connection may be silent before it is pinged, while calls are on it. Triton's defaults close
 	// connections that are pinged more often than every 300 s. 0 means DefaultKeepalive.
 	Keepalive time.Duration
+	// KeepaliveTimeout is how long a ping may go unanswered before the connection is taken to be dead. 0 means
+	// DefaultKeepaliveTimeout.
+	KeepaliveTimeout time.Duration
+	// Eject takes endpoints out that keep failing.
+	Eject Eject
 	// Credentials of connections; nil is plaintext.
 	Credentials credentials.TransportCredentials
 	// Headers are added to every RPC: calls, streams, probes, questions and control. Names are in lower case. They can be
@@ -80,6 +86,18 @@ type Health interface {
 	Kick(model, version string)
 	// Refresh has the repository index read again at once.
 	Refresh()
+	// Out reports whether the endpoint is out for all models, and if so, whether it is so because it does not answer.
+	Out(endpoint string) (out, silent bool)
+	// Draining reports whether the endpoint is out because it said that it is stopping.
+	Draining(endpoint string) bool
+	// Refused is told of a connection that was refused: the endpoint is out at once.
+	Refused(endpoint string, why error)
+	// Leaving is told of an endpoint that says it is stopping: it is out at once.
+	Leaving(endpoint string, why error)
+	// Doubt is told of a connection that broke: the endpoint is asked at once whether it lives.
+	Doubt(endpoint string)
+	// NotReady is told of a call that found a version of a model not ready on an endpoint: it leaves that pool at once.
+	NotReady(endpoint, model, version string)
 	// Close stops watching and waits for what is under way. It may be called again.
 	Close()
 }
@@ -98,9 +116,16 @@ func (o Options) complete() (Options, error) {
 	if o.Keepalive == 0 {
 		o.Keepalive = DefaultKeepalive
 	}
+	if o.KeepaliveTimeout == 0 {
+		o.KeepaliveTimeout = DefaultKeepaliveTimeout
+	}
+	if o.KeepaliveTimeout < 0 {
+		return o, fmt.Errorf("upstream %s: a keepalive timeout of %s ends every connection; give a positive one", o.Name, o.KeepaliveTimeout)
+	}
 	if o.Keepalive < minKeepalive {
 		return o, fmt.Errorf("upstream %s: keepalive every %s is too often; give at least %s", o.Name, o.Keepalive, minKeepalive)
 	}
+	o.Eject = o.Eject.complete()
 	if err := checkHeaders(o.Headers); err != nil {
 		return o, fmt.Errorf("upstream %s: %w", o.Name, err)
 	}
@@ -133,5 +158,5 @@ func (o Options) serverName() string {
 
 // sameConnections reports whether connections made under o are good under p as well.
 func (o Options) sameConnections(p Options) bool {
-	return o.MaxMessage == p.MaxMessage && o.Keepalive == p.Keepalive && o.Credentials == p.Credentials && o.Version == p.Version
+	return o.MaxMessage == p.MaxMessage && o.Keepalive == p.Keepalive && o.KeepaliveTimeout == p.KeepaliveTimeout && o.Credentials == p.Credentials && o.Version == p.Version
 }

@@ -1,7 +1,6 @@
 package triton
 
 import (
-	"math/rand/v2"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -28,6 +27,10 @@ type pool struct {
 	gen    atomic.Uint64 // counts what may have changed the choice
 	choice atomic.Pointer[choice]
 	mu     sync.Mutex // held to make a choice
+
+	turns      atomic.Uint64 // of round robin
+	outliersMu sync.Mutex
+	outliers   map[string]*outlier // by endpoint, of those that failed lately
 }
 
 // choice is what Pick chooses from, as of generation gen. It is never written again.
@@ -36,12 +39,14 @@ type choice struct {
 	ready  []*seat
 	maybe  []*seat // nobody knows yet whether they can
 	absent error   // the fault when both are empty
+	eased  bool    // some of them are in their slow start
 }
 
 // seat is one endpoint as one pool sees it.
 type seat struct {
-	pool *pool
-	ep   *endpoint
+	pool   *pool
+	ep     *endpoint
+	faults atomic.Pointer[outlier] // of the pool's model here; nil while there were none
 }
 
 var (
@@ -53,9 +58,9 @@ var (
 // Name is the address, host:port.
 func (s *seat) Name() string { return s.ep.name }
 
-// Pick takes the less busy one of two endpoints drawn at random from those that are ready, or, when none is, from those
-// of which nothing is known. It costs the same however many endpoints and pools there are, and takes no lock. A step of a
-// sequence goes to the sequence's home, or nowhere.
+// Pick chooses as the call's model says from the endpoints that are ready, or, when none is, from those of which nothing
+// is known. By default that is the less busy one of two drawn at random, which costs the same however many endpoints and
+// pools there are. No way takes a lock. A step of a sequence goes to the sequence's home, or nowhere.
 func (p *pool) Pick(c *inference.Call, not []inference.Endpoint) (inference.Endpoint, error) {
 	p.touch(c.Start)
 	ch := p.current()
@@ -67,7 +72,7 @@ func (p *pool) Pick(c *inference.Call, not []inference.Endpoint) (inference.Endp
 		return s, nil
 	}
 	if len(not) > 0 {
-		s, err := ch.any(not)
+		s, err := p.any(c, ch, not)
 		if err != nil {
 			return nil, err
 		}
@@ -80,35 +85,19 @@ func (p *pool) Pick(c *inference.Call, not []inference.Endpoint) (inference.Endp
 			return nil, ch.absent
 		}
 	}
-	return lessBusy(seats), nil
+	return p.of(c, seats, ch.eased), nil
 }
 
 // Ready reports whether an endpoint is known to serve the version. A pool that is not Ready may have an endpoint to Pick
 // all the same, if nobody has asked yet.
 func (p *pool) Ready() bool { return len(p.current().ready) > 0 }
 
-func lessBusy(seats []*seat) *seat {
-	n := len(seats)
-	if n == 1 {
-		return seats[0]
-	}
-	i := rand.IntN(n)
-	j := rand.IntN(n - 1)
-	if j >= i {
-		j++
-	}
-	if seats[j].ep.inflight.Load() < seats[i].ep.inflight.Load() {
-		return seats[j]
-	}
-	return seats[i]
-}
-
 // any draws an endpoint that is not in not. It looks at every endpoint, which a second attempt may well cost.
-func (ch *choice) any(not []inference.Endpoint) (*seat, error) {
+func (p *pool) any(c *inference.Call, ch *choice, not []inference.Endpoint) (*seat, error) {
 	for _, seats := range [][]*seat{ch.ready, ch.maybe} {
 		left := slices.DeleteFunc(slices.Clone(seats), func(s *seat) bool { return isOneOf(s, not) })
 		if len(left) > 0 {
-			return lessBusy(left), nil
+			return p.of(c, left, ch.eased), nil
 		}
 	}
 	if len(ch.ready)+len(ch.maybe) > 0 {
@@ -153,8 +142,10 @@ func (p *pool) choose() *choice {
 	}
 	ch := &choice{gen: gen}
 	endpoints := p.up.list()
+	now := time.Now().UnixNano()
 	up := 0
 	for _, e := range endpoints {
+		ch.eased = ch.eased || e.weight(now) < 1
 		if p.up.health.Up(e.name) {
 			up++
 		}
@@ -168,6 +159,10 @@ func (p *pool) choose() *choice {
 	}
 	if len(ch.ready)+len(ch.maybe) == 0 {
 		ch.absent = p.absent(len(endpoints), up)
+	}
+	p.settle(ch.ready, now)
+	if len(ch.ready) > 1 {
+		ch.ready = without(ch.ready, len(endpoints), now, p.up.ejects.Load())
 	}
 	p.choice.Store(ch)
 	return ch

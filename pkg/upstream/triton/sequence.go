@@ -4,7 +4,6 @@ import (
 	"container/list"
 	"crypto/sha256"
 	"encoding/binary"
-	"hash/fnv"
 	"slices"
 	"strings"
 	"sync"
@@ -250,10 +249,12 @@ func isOneOf(s *seat, not []inference.Endpoint) bool {
 }
 
 // hashOf is the part of a rendezvous that an address has, the same in every process.
-func hashOf(address string) uint64 {
-	h := fnv.New64a()
-	_, _ = h.Write([]byte(address))
-	return h.Sum64()
+func hashOf(address string) uint64 { // FNV-1a
+	h := uint64(14695981039346656037)
+	for i := range len(address) {
+		h = (h ^ uint64(address[i])) * 1099511628211
+	}
+	return h
 }
 
 // mix spreads every bit of x over all of them.

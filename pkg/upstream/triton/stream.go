@@ -17,10 +17,16 @@ import (
 // afterError is how long a decoupled model may be silent after an error before its call ends without a final mark.
 const afterError = 5 * time.Second
 
-// linkKey is under what a client stream keeps its link to an endpoint.
+// linkKey is under what a client stream keeps its link to an endpoint. Steps of sequences have one of their own, which
+// stays when others are cut.
 type linkKey struct {
-	pool *pool
-	ep   *endpoint
+	pool      *pool
+	ep        *endpoint
+	sequences bool
+}
+
+func (s *seat) linkOf(c *inference.Call) linkKey {
+	return linkKey{s.pool, s.ep, c.Head.Sequence.ID != ""}
 }
 
 // inferInStream sends one message of a client stream, and its answers to the client as they come.
@@ -37,7 +43,7 @@ func (s *seat) inferInStream(ctx context.Context, c *inference.Call) error {
 	}
 	// From here on order matters only among the messages for this endpoint: one that has to be connected to, or takes
 	// nothing, must not hold up messages for others.
-	line := c.Stream.Line(linkKey{s.pool, s.ep})
+	line := c.Stream.Line(s.linkOf(c))
 	defer line.Pass()
 	// Its answers must not mix with those of the next message, which carries no id to tell them apart.
 	alone := c.Protocol == inference.PredictStream && m.ends
@@ -109,7 +115,7 @@ func (s *seat) begin(ctx context.Context, c *inference.Call) (*message, error) {
 func (s *seat) enter(ctx context.Context, c *inference.Call) (*reply, error) {
 	broken := func(k io.Closer) bool { return k.(*link).isBroken() }
 	for range 2 {
-		k, err := c.Stream.Keep(linkKey{s.pool, s.ep}, broken, func() (io.Closer, error) { return s.openLink(ctx, c) })
+		k, err := c.Stream.Keep(s.linkOf(c), broken, func() (io.Closer, error) { return s.openLink(ctx, c) })
 		if err != nil {
 			return nil, Classify(ctx, err)
 		}
@@ -187,9 +193,12 @@ func (m *message) kserveAnswer(a letter) error {
 		model = c.Head.Model
 	}
 	fields := wire.AppendStreamAnswer(nil, c.Head.ID, model)
+	if a.refused() && c.Answers == 0 && c.Head.Sequence.ID == "" && m.failed.Kind.Row().Elsewhere {
+		a.frame.Free()
+		return m.failed // nobody has seen the request yet: another endpoint may, or a fallback answer
+	}
 	if a.head.Error != "" {
 		c.InBand = m.failed
-		m.seat.learnFrom(m.failed)
 		// What outsiders may see of it: their own id in place of ours, and of a model that threw no traceback.
 		if text := m.failed.Msg; text != a.head.Error {
 			fields = protowire.AppendString(protowire.AppendTag(fields, 1, protowire.BytesType), text)

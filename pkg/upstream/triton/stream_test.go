@@ -461,12 +461,12 @@ func TestASlowClientHoldsUpItsOwnStreamOnlyAndLosesNothing(t *testing.T) {
 		return nil
 	}
 	done := run(t.Context(), call)
-	k, err := slow.stream.Keep(linkKey{u.pool("fraud", "3"), u.list()[0]}, func(io.Closer) bool { return false }, notYet)
+	k, err := slow.stream.Keep(linkKey{pool: u.pool("fraud", "3"), ep: u.list()[0]}, func(io.Closer) bool { return false }, notYet)
 	for until := time.Now().Add(patience); err != nil || k.(*link).held.Load() != heldNow; runtime.Gosched() {
 		if time.Now().After(until) {
 			t.Fatal("the slow client holds up nothing")
 		}
-		k, err = slow.stream.Keep(linkKey{u.pool("fraud", "3"), u.list()[0]}, func(io.Closer) bool { return false }, notYet)
+		k, err = slow.stream.Keep(linkKey{pool: u.pool("fraud", "3"), ep: u.list()[0]}, func(io.Closer) bool { return false }, notYet)
 	}
 	second := slow.message() // waits behind the slow one, and is not held to be silent meanwhile
 	second.Model.Timeouts = inference.Timeouts{FirstAnswer: 10 * time.Millisecond}
@@ -496,7 +496,12 @@ func TestASlowClientHoldsUpItsOwnStreamOnlyAndLosesNothing(t *testing.T) {
 func TestABrokenStreamFailsEachOfItsCallsAndTheNextOpensAnother(t *testing.T) {
 	arrived, fall := make(chan struct{}, 10), make(chan error)
 	s := &tritontest.Server{Stream: func(s *tritontest.Stream) error {
-		for range 3 {
+		r, err := s.Recv()
+		if err != nil {
+			return err
+		}
+		arrived <- struct{}{}
+		if r.GetInputs()[0].GetName() != "STEP" { // one message of the other two has come
 			if _, err := s.Recv(); err != nil {
 				return err
 			}
@@ -515,18 +520,19 @@ func TestABrokenStreamFailsEachOfItsCallsAndTheNextOpensAnother(t *testing.T) {
 		{status.Error(codes.Unavailable, "Server exiting"), fault.Draining, fault.SequenceLost},
 		{status.Error(codes.Internal, "Unable to parse request"), fault.InvalidArgument, fault.InvalidArgument},
 	} {
-		sequence := c.message()
+		sequence := c.message(func(r *tritonpb.ModelInferRequest) { r.Inputs[0].Name = "STEP" }) // on a stream of its own
 		sequence.Head.Sequence.ID = fmt.Sprint(77 + i)
 		calls := []<-chan error{run(t.Context(), c.message()), run(t.Context(), c.predict(1)), run(t.Context(), sequence)}
 		for range calls {
 			receive(t, arrived, "request")
 		}
 		fall <- test.with
+		fall <- test.with
 		wantKind(t, receive(t, calls[0], "end"), test.kind)
 		wantKind(t, receive(t, calls[1], "end"), test.kind)
 		wantKind(t, receive(t, calls[2], "end"), test.seq)
 	}
-	if n := s.Streams.Load(); n != 3 {
+	if n := s.Streams.Load(); n != 6 {
 		t.Errorf("%d streams", n)
 	}
 }

@@ -35,37 +35,15 @@ func (s *seat) Infer(ctx context.Context, c *inference.Call) error {
 	default:
 		err = s.infer(ctx, c)
 	}
-	if err != nil {
-		s.learnFrom(err)
+	failed := err
+	if failed == nil {
+		failed = c.InBand
 	}
+	s.learn(failed)
 	if c.Head.Sequence.ID != "" {
 		err = s.left(c, err)
 	}
 	return err
-}
-
-// learnFrom acts on what a failure says beyond the call itself: what is known of the endpoint may be old.
-func (s *seat) learnFrom(err error) {
-	up := s.pool.up
-	switch fault.Of(err).Kind {
-	case fault.UpstreamUnavailable, fault.EndpointLost:
-		up.lookAgain() // the address may have moved
-		up.health.Kick(s.pool.model, s.pool.version)
-	case fault.ModelNotReady, fault.ModelNotFound, fault.Draining:
-		up.health.Kick(s.pool.model, s.pool.version)
-	default:
-	}
-}
-
-// reread knows better than the upstream whether a model that is not found exists: one that was ready a moment ago
-// does, and is being unloaded.
-func (s *seat) reread(f *fault.Fault) *fault.Fault {
-	if f.Kind != fault.ModelNotFound || !s.pool.up.watched || s.pool.up.health.State(s.ep.name, s.pool.model, s.pool.version) != inference.Ready {
-		return f
-	}
-	again := *f
-	again.Kind = fault.ModelNotReady
-	return &again
 }
 
 // infer is a unary KServe call.
@@ -171,7 +149,7 @@ func rewritePredict(c *inference.Call, tensors inference.Tensors) error {
 
 // invoke sends c.Request as a ModelInfer and gives the answer, which the caller owns.
 func (s *seat) invoke(ctx context.Context, c *inference.Call) (inference.Frame, error) {
-	conn, err := s.ep.conn()
+	conn, err := s.ep.conn(c.Head.Sequence.ID != "")
 	if err != nil {
 		return inference.Frame{}, err
 	}

@@ -36,6 +36,7 @@ type Upstream struct {
 	endpoints atomic.Pointer[[]*endpoint] // in order of name
 	source    atomic.Pointer[string]      // what the endpoints are found by, for messages
 	headers   atomic.Pointer[metadata.MD] // of every RPC; nil when there are none
+	ejects    atomic.Pointer[Eject]
 
 	pools    sync.Map   // poolKey → *pool
 	poolsMu  sync.Mutex // held to add a pool or change what is declared
@@ -76,6 +77,7 @@ func New(o Options) (*Upstream, error) {
 	}
 	u.endpoints.Store(&[]*endpoint{})
 	u.setHeaders(o.Headers)
+	u.ejects.Store(&o.Eject)
 	u.health.Begin(u.wanted, u.changed)
 	u.life, u.end = context.WithCancel(context.Background())
 	u.mu.Lock()
@@ -112,6 +114,9 @@ func (u *Upstream) Update(o Options) error {
 		return fmt.Errorf("upstream %s has been closed", u.name)
 	}
 	u.setHeaders(o.Headers)
+	if eject := o.Eject; eject != *u.ejects.Swap(&eject) {
+		u.allChanged()
+	}
 	if o.Resolver.String() == u.opts.Resolver.String() && o.sameConnections(u.opts) {
 		u.mu.Unlock()
 		return nil
@@ -319,13 +324,19 @@ func (u *Upstream) wanted(yield func(model, version string) bool) {
 	})
 }
 
+// allChanged makes every pool choose anew.
+func (u *Upstream) allChanged() {
+	u.pools.Range(func(_, value any) bool {
+		value.(*pool).changed()
+		return true
+	})
+}
+
 // changed is told by Health what has changed, and tells on.
 func (u *Upstream) changed(model string) {
 	if model == "" {
-		u.pools.Range(func(_, value any) bool {
-			value.(*pool).changed()
-			return true
-		})
+		u.allChanged()
+		u.watchOut() // now that nobody chooses what is out any more
 	} else {
 		u.poolsMu.Lock()
 		pools := u.byModel[model] // only ever appended to
@@ -353,5 +364,11 @@ func (ignorance) Up(string) bool                                             { r
 func (ignorance) Versions(string) []inference.VersionState                   { return nil }
 func (ignorance) Listed(string) bool                                         { return false }
 func (ignorance) Kick(string, string)                                        {}
+func (ignorance) Out(string) (out, silent bool)                              { return false, false }
+func (ignorance) Draining(string) bool                                       { return false }
+func (ignorance) Refused(string, error)                                      {}
+func (ignorance) Leaving(string, error)                                      {}
+func (ignorance) Doubt(string)                                               {}
+func (ignorance) NotReady(string, string, string)                            {}
 func (ignorance) Refresh()                                                   {}
 func (ignorance) Close()                                                     {}
