@@ -68,11 +68,17 @@ const maxTargets = stats.MaxTargets
 // Table has the dynamic timeouts of all targets. Calls read it while Run moves them. A nil Table is empty.
 type Table struct {
 	o       Options
-	current atomic.Pointer[map[stats.Key]*entry]
+	current atomic.Pointer[entries]
 
 	// Of Run alone.
 	states  map[stats.Key]*state
 	failing bool // Prometheus, when it was asked last
+}
+
+// entries is what calls see. It never changes.
+type entries struct {
+	byName map[name]*entry // of two targets of one name the one that calls go to
+	all    []*entry        // those that calls go to first
 }
 
 // state is what Run remembers of a target.
@@ -80,7 +86,6 @@ type state struct {
 	after time.Duration
 	good  latency // the last good word of Prometheus
 	at    time.Time
-	entry *entry
 }
 
 // NewTable makes a table without any timeout; Run fills it.
@@ -96,8 +101,13 @@ func (t *Table) of(target *inference.Target) *entry {
 	if t == nil || target == nil {
 		return nil
 	}
-	if m := t.current.Load(); m != nil {
-		return (*m)[stats.KeyOf(target)]
+	known := t.current.Load()
+	if known == nil {
+		return nil
+	}
+	// Two names are found in half the time that all that makes up a target takes.
+	if e := known.byName[name{target.Asked, target.Name}]; e != nil && e.Key == stats.KeyOf(target) {
+		return e
 	}
 	return nil
 }
@@ -112,24 +122,15 @@ func (t *Table) State(target *inference.Target) (State, bool) {
 
 // States lists what is known of all targets; those that calls go to come before ones of the same name that are gone.
 func (t *Table) States() []State {
-	m := t.current.Load()
-	if m == nil {
+	known := t.current.Load()
+	if known == nil {
 		return nil
 	}
-	all := make([]State, 0, len(*m))
-	var gone []State
-	live := make(map[stats.Key]bool)
-	for _, target := range t.targets() {
-		live[stats.KeyOf(target)] = true
+	all := make([]State, len(known.all))
+	for i, e := range known.all {
+		all[i] = e.State
 	}
-	for k, e := range *m {
-		if live[k] {
-			all = append(all, e.State)
-		} else {
-			gone = append(gone, e.State)
-		}
-	}
-	return append(all, gone...)
+	return all
 }
 
 func (t *Table) targets() []*inference.Target {
@@ -192,7 +193,7 @@ func (t *Table) prometheus() Prometheus {
 
 // move takes one step with every target: those there are, and those that have had calls lately.
 func (t *Table) move(now time.Time, told map[name]latency) {
-	next := make(map[stats.Key]*entry, len(t.states))
+	next := &entries{byName: make(map[name]*entry, len(t.states)), all: make([]*entry, 0, len(t.states))}
 	states := make(map[stats.Key]*state, len(t.states))
 	step := func(k stats.Key) {
 		if _, done := states[k]; done || len(states) >= maxTargets {
@@ -202,8 +203,12 @@ func (t *Table) move(now time.Time, told map[name]latency) {
 		if s == nil {
 			s = &state{}
 		}
-		t.moveOne(now, k, s, told)
-		states[k], next[k] = s, s.entry
+		states[k] = s
+		e := t.moveOne(now, k, s, told)
+		next.all = append(next.all, e)
+		if n := (name{k.Model, k.Target}); next.byName[n] == nil {
+			next.byName[n] = e
+		}
 	}
 	for _, target := range t.targets() {
 		step(stats.KeyOf(target))
@@ -213,11 +218,11 @@ func (t *Table) move(now time.Time, told map[name]latency) {
 		return true
 	})
 	t.states = states
-	t.current.Store(&next)
+	t.current.Store(next)
 }
 
 // moveOne takes one step with one target.
-func (t *Table) moveOne(now time.Time, k stats.Key, s *state, told map[name]latency) {
+func (t *Table) moveOne(now time.Time, k stats.Key, s *state, told map[name]latency) *entry {
 	limits := t.o.Timeouts(k.Model)
 	e := entry{State: State{Key: k, Timeout: limits.Max, Max: limits.Max, At: now}, least: t.least(k)}
 	if limits.Max > 0 && limits.Dynamic.Factor > 0 {
@@ -239,7 +244,7 @@ func (t *Table) moveOne(now time.Time, k stats.Key, s *state, told map[name]late
 	} else {
 		s.after = 0
 	}
-	s.entry = &e
+	return &e
 }
 
 // latency tells how long a target takes, by whom, and when that was so. With ByMax nobody knows enough.
