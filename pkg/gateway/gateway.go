@@ -64,6 +64,7 @@ type Gateway struct {
 
 	// The stages, in the order in which pipeline.go lists them; those of protection are among them.
 	*protection
+	*overload
 	observe   *observe.Stage
 	identify  identify.Stage
 	authorize authorize.Stage
@@ -110,6 +111,7 @@ func New(cfg *config.Config, opts Options) (*Gateway, error) {
 	if g.protection, err = newProtection(cfg, g.metrics, opts, g.redisPassword(cfg)); err != nil {
 		return nil, err
 	}
+	g.overload = newOverload(cfg, g.metrics)
 	g.observe = observe.New(observe.Options{Recorder: g.metrics, Log: g.log})
 	g.identify = identify.Stage{Auth: g.callers}
 	g.authorize = authorize.Stage{Access: &g.access, Declared: g.catalog.Declared}
@@ -141,8 +143,8 @@ func New(cfg *config.Config, opts Options) (*Gateway, error) {
 func (g *Gateway) buildFronts(cfg *config.Config) {
 	questions := &questions{stages: g.questionStages(), health: g.healthStages(), service: &control.Service{View: view{g}, Access: &g.access, Version: g.opts.Version, Changed: g.changed}}
 	metrics := g.metrics.Handler(g.log)
-	g.grpc = grpcfront.New(grpcfront.Options{Pipeline: g.pipeline, Control: questions, MaxMessage: cfg.Listen.MaxMessage, MaxAge: cfg.Listen.MaxAge, Log: g.log})
-	o := httpfront.Config{Pipeline: g.pipeline, Control: questions, Ready: g.Ready, MaxMessage: cfg.Listen.MaxMessage, MaxAge: cfg.Listen.MaxAge, Log: g.log}
+	g.grpc = grpcfront.New(grpcfront.Options{Pipeline: g.pipeline, Control: questions, MaxMessage: cfg.Listen.MaxMessage, Room: g.room, MaxAge: cfg.Listen.MaxAge, Log: g.log})
+	o := httpfront.Config{Pipeline: g.pipeline, Control: questions, Ready: g.Ready, MaxMessage: cfg.Listen.MaxMessage, Room: g.room, MaxAge: cfg.Listen.MaxAge, Log: g.log}
 	if cfg.Listen.Metrics == config.MetricsBoth {
 		o.Metrics = metrics
 	}

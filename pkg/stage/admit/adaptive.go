@@ -1,0 +1,119 @@
+package admit
+
+import (
+	"math"
+	"time"
+)
+
+// What is known of calls before any has ended, and how it changes.
+const (
+	startLimit = 20
+	// leastLimit calls are always let through. How long calls take while no more are under way is what they take when
+	// nothing is wrong, whatever that is: a model that batches is slower the more it is asked at once, by design, and is
+	// measured at no less than this.
+	leastLimit = 8
+	// tolerance is how many times that a call may take before it is too many at once.
+	tolerance = 2
+	// A window ends when it is so long and has so many calls.
+	leastWindow  = 250 * time.Millisecond
+	leastSamples = 20
+	// mostDown is what may be left of a limit after one window, at least.
+	mostDown = .6
+	// What upstreams refuse because their queue is full lowers it at once.
+	onDrop = .85
+)
+
+// kind says what a call tells.
+type kind uint8
+
+const (
+	nothing kind = iota
+	timed        // how long it took
+	dropped      // that the upstream had no room for it
+)
+
+// sample is what a call has told.
+type sample struct {
+	kind kind
+	at   time.Time // when it ended
+	took time.Duration
+}
+
+// adaptive finds how many calls a target can do at once, by the gradient of latency: as long as calls take no more than
+// tolerance times what they take when it is not busy, the limit grows by its square root each window in which it was
+// reached; beyond that it shrinks in proportion. It settles where the two meet, at some 2.3 to 2.7 times that latency.
+//
+// What calls take when it is not busy (base) is learned only where it can be seen: while the limit is not reached, or
+// at leastLimit. Under overload it never drifts up, which would end in no limit at all; and a model that has become slower
+// for good sinks to leastLimit, where that is learned, and comes back from there.
+type adaptive struct {
+	limit   float64
+	ceiling float64
+	base    float64 // ns; 0: nothing is known
+
+	begun   time.Time // of the window
+	count   int
+	sum     time.Duration
+	peak    int  // most calls under way in it
+	crowded bool // a call found no room in it
+	drops   bool // the upstream refused one
+}
+
+// bound sets the most that it may find. anew forgets what it has found.
+func (a *adaptive) bound(ceiling int, anew bool) {
+	a.ceiling = float64(ceiling)
+	if anew {
+		*a = adaptive{limit: startLimit, ceiling: a.ceiling}
+	}
+	a.limit = min(a.limit, a.ceiling)
+}
+
+// value is the limit as a number of calls.
+func (a *adaptive) value() int { return max(1, int(a.limit)) }
+
+// floor is where it never goes below.
+func (a *adaptive) floor() float64 { return min(leastLimit, a.ceiling) }
+
+// add takes in a call that ended while so many were under way, itself included. It reports whether the limit may have changed.
+func (a *adaptive) add(s sample, inFlight int) bool {
+	if a.begun.IsZero() {
+		a.begun = s.at
+	}
+	a.peak = max(a.peak, inFlight)
+	if s.kind == dropped {
+		if a.drops {
+			return false // once a window
+		}
+		a.drops = true
+		a.limit = max(a.floor(), a.limit*onDrop)
+		return true
+	}
+	a.count++
+	a.sum += s.took
+	if a.count < leastSamples || s.at.Sub(a.begun) < leastWindow {
+		return false
+	}
+	a.update(float64(a.sum) / float64(a.count))
+	a.begun, a.count, a.sum, a.peak, a.crowded, a.drops = s.at, 0, 0, 0, false, false
+	return true
+}
+
+// update ends a window in which calls took so long on average, in ns.
+func (a *adaptive) update(took float64) {
+	crowded := a.crowded || float64(a.peak) >= .8*a.limit
+	least := a.limit <= a.floor()
+	switch {
+	case a.base == 0, took < a.base && a.base-took > a.base/2:
+		a.base = took
+	case took < a.base, least:
+		a.base += (took - a.base) / 2
+	case !crowded:
+		a.base += (took - a.base) / 10
+	}
+	if !crowded || a.drops {
+		return // nobody needs more, or it is known to be too much
+	}
+	gradient := min(1, tolerance*a.base/max(took, 1))
+	next := a.limit*gradient + math.Sqrt(a.limit)
+	a.limit = min(max(next, a.limit*mostDown, a.floor()), a.ceiling)
+}
