@@ -52,7 +52,7 @@ fmt: $(BIN)/.golangci-lint-$(GOLANGCI_LINT) ## format the Go code
 	$(BIN)/golangci-lint fmt
 
 .PHONY: unit
-unit: $(BIN)/.gotestsum-$(GOTESTSUM) redis ## unit tests, with the seeds of the fuzz tests, under the race detector
+unit: $(BIN)/.gotestsum-$(GOTESTSUM) redis prometheus ## unit tests, with the seeds of the fuzz tests, under the race detector
 	$(if $(RACE),,@echo "no C compiler: testing without the race detector")
 	$(BIN)/gotestsum --format pkgname-and-test-fails --format-hide-empty-pkg -- $(RACE) $(PKG)
 	$(if $(RACE),$(GO) test -run NextToNoAllocation ./pkg/gateway)
@@ -61,6 +61,10 @@ unit: $(BIN)/.gotestsum-$(GOTESTSUM) redis ## unit tests, with the seeds of the 
 .PHONY: redis
 redis: ## a real Redis for the tests of limits, installed once
 	@rig/redis.sh >/dev/null
+
+.PHONY: prometheus
+prometheus: ## a real Prometheus for the tests of timeouts, unpacked once
+	@rig/prometheus.sh >/dev/null
 
 .PHONY: slow
 slow: ## what takes minutes because it has to: a call that is silent for 200 s, limits of ten million users
