@@ -38,6 +38,29 @@ def site_packages():
     return next(p for p in map(pathlib.Path, sys.path) if (p / "pytriton" / "tritonserver").is_dir())
 
 
+def command(folder, models, ports, flags):
+    """(argv, env) of a tritonserver with the backends in folder."""
+    g, h, m = ports
+    site = site_packages()
+    triton = site / "pytriton" / "tritonserver"
+    env = {
+        **os.environ,
+        # The stub's interpreter finds the virtual environment only by the python that is first in PATH.
+        "PATH": os.pathsep.join([str(pathlib.Path(sys.executable).parent), os.environ.get("PATH", "")]),
+        "PYTHONPATH": str(site),
+        "LD_LIBRARY_PATH": str(site / "nvidia_pytriton.libs"),
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "OMP_NUM_THREADS": "1",
+    }
+    argv = [
+        triton / "bin" / "tritonserver", f"--model-repository={models}",
+        f"--backend-directory={folder}", f"--cache-directory={triton / 'caches'}",
+        "--grpc-address=127.0.0.1", "--http-address=127.0.0.1", "--metrics-address=127.0.0.1",
+        f"--grpc-port={g}", f"--http-port={h}", f"--metrics-port={m}", *flags,
+    ]  # fmt: skip
+    return argv, env
+
+
 class Triton(Proc):
     """A running Triton. Addresses: grpc, http, metrics as host:port. Use as a context; ready when constructed."""
 
@@ -45,23 +68,7 @@ class Triton(Proc):
         g, h, m = ports or free_ports(3)
         self.grpc, self.http, self.metrics = (f"127.0.0.1:{p}" for p in (g, h, m))
         self.folder = backends()
-        site = site_packages()
-        triton = site / "pytriton" / "tritonserver"
-        env = {
-            **os.environ,
-            # The stub's interpreter finds the virtual environment only by the python that is first in PATH.
-            "PATH": os.pathsep.join([str(pathlib.Path(sys.executable).parent), os.environ.get("PATH", "")]),
-            "PYTHONPATH": str(site),
-            "LD_LIBRARY_PATH": str(site / "nvidia_pytriton.libs"),
-            "PYTHONDONTWRITEBYTECODE": "1",
-            "OMP_NUM_THREADS": "1",
-        }
-        argv = [
-            triton / "bin" / "tritonserver", f"--model-repository={models}",
-            f"--backend-directory={self.folder}", f"--cache-directory={triton / 'caches'}",
-            "--grpc-address=127.0.0.1", "--http-address=127.0.0.1", "--metrics-address=127.0.0.1",
-            f"--grpc-port={g}", f"--http-port={h}", f"--metrics-port={m}", *flags,
-        ]  # fmt: skip
+        argv, env = command(self.folder, models, (g, h, m), flags)
         super().__init__("tritonserver", argv, log or RIG / "logs" / f"triton-{g}.log", env)
         try:
             self.wait_http(f"http://{self.http}/v2/health/ready", seconds)
@@ -75,14 +82,30 @@ class Triton(Proc):
         return code
 
 
+def become(a):
+    """Ends as tritonserver itself, so that whoever has started this has its process."""
+    if not a.exec.exists():
+        try:
+            backends().rename(a.exec)
+        except OSError:
+            if not a.exec.exists():  # another has been faster
+                raise
+    argv, env = command(a.exec, a.models, (a.grpc, a.http, a.metrics), a.flags)
+    argv = [str(part) for part in argv]
+    os.execve(argv[0], argv, env)
+
+
 def main():
     p = argparse.ArgumentParser(prog="rig/triton.sh", description=__doc__)
     p.add_argument("--models", type=pathlib.Path, default=MODELS, help="model repository (default: triton-models)")
     p.add_argument("--grpc", type=int, default=8001, help="port for gRPC; 0 takes a free one (default: 8001)")
     p.add_argument("--http", type=int, default=8000, help="port for HTTP (default: 8000)")
     p.add_argument("--metrics", type=int, default=8002, help="port for metrics (default: 8002)")
+    p.add_argument("--exec", type=pathlib.Path, metavar="DIR", help="become tritonserver, with only the flags given and backends in DIR, laid out there once")
     p.add_argument("flags", nargs="*", help="further flags for tritonserver, after --")
     a = p.parse_args()
+    if a.exec:
+        become(a)
     ports = [want or free for want, free in zip((a.grpc, a.http, a.metrics), free_ports(3))]
     ended = threading.Event()
     for s in (signal.SIGINT, signal.SIGTERM):
