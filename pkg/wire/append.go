@@ -30,6 +30,12 @@ func AppendEmptyFinal(dst []byte) []byte {
 	return appendParam(room(dst, len(paramEmptyFinal)+8), paramEmptyFinal, boolParam, 1, "")
 }
 
+// AppendPriority sets the priority of a ModelInferRequest in the server's queue, 1 first, and overrides what the message itself
+// says of it, which may be of any type.
+func AppendPriority(dst []byte, level uint64) []byte {
+	return appendParam(room(dst, len(paramPriority)+16), paramPriority, int64Param, level, "")
+}
+
 // AppendAnswerModel overrides model_name of a ModelInferResponse.
 func AppendAnswerModel(dst []byte, model string) []byte {
 	return appendText(room(dst, len(model)+4), 1, model)

@@ -38,6 +38,14 @@ func TestAppendedFieldsOverrideAndLeaveTheRest(t *testing.T) {
 			}
 			want.Parameters["triton_enable_empty_final_response"] = boolOf(true)
 		}
+		if rapid.Bool().Draw(rt, "with priority") {
+			level := rapid.Uint64Range(1, 300).Draw(rt, "priority")
+			f.Append(AppendPriority(nil, level))
+			if want.Parameters == nil {
+				want.Parameters = map[string]*tritonpb.InferParameter{}
+			}
+			want.Parameters["priority"] = &tritonpb.InferParameter{ParameterChoice: &tritonpb.InferParameter_Int64Param{Int64Param: int64(level)}}
+		}
 		if got := decode(t, f, &tritonpb.ModelInferRequest{}); !proto.Equal(got, &want) {
 			rt.Fatalf("got %v, want %v", got, &want)
 		}
@@ -54,6 +62,7 @@ func TestOneListOfFieldsIsOneAllocation(t *testing.T) {
 		"target":       func() []byte { return AppendTarget(nil, "a model with a long name", "17") },
 		"id":           func() []byte { return AppendID(nil, "0123456789abcdef0123456789abcdef") },
 		"empty final":  func() []byte { return AppendEmptyFinal(nil) },
+		"priority":     func() []byte { return AppendPriority(nil, 300) },
 		"answer model": func() []byte { return AppendAnswerModel(nil, "a model with a long name") },
 		"answer id":    func() []byte { return AppendAnswerID(nil, "an id") },
 		"stream":       func() []byte { return AppendStreamAnswer(nil, "an id", "a model with a long name") },

@@ -15,6 +15,7 @@ const (
 	paramSequenceEnd   = "sequence_end"
 	paramEmptyFinal    = "triton_enable_empty_final_response"
 	paramFinal         = "triton_final_response"
+	paramPriority      = "priority"
 )
 
 const (

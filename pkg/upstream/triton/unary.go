@@ -130,6 +130,9 @@ func rewrite(c *inference.Call, ends bool) {
 	if ends {
 		fields = wire.AppendEmptyFinal(fields)
 	}
+	if c.Model.PassPriority {
+		fields = wire.AppendPriority(fields, level(c.Priority))
+	}
 	c.Request.Append(fields)
 	c.Rewritten = c.Target
 }
@@ -143,8 +146,23 @@ func rewritePredict(c *inference.Call, tensors inference.Tensors) error {
 	if err := wire.PredictToInfer(&c.Request, c.Head, c.Target.Model, c.Target.Version, tensors); err != nil {
 		return err
 	}
+	if c.Model.PassPriority {
+		c.Request.Append(wire.AppendPriority(nil, level(c.Priority)))
+	}
 	c.Rewritten = c.Target
 	return nil
+}
+
+// level is a priority as Triton counts them.
+func level(p inference.Priority) uint64 {
+	switch p {
+	case inference.PriorityCritical:
+		return 1
+	case inference.PrioritySheddable:
+		return 3
+	default:
+		return 2
+	}
 }
 
 // invoke sends c.Request as a ModelInfer and gives the answer, which the caller owns.
