@@ -1,0 +1,246 @@
+package room
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"pgregory.net/rapid"
+)
+
+func begin(t *testing.T, r *Room, size int) *Hold {
+	t.Helper()
+	h := &Hold{}
+	if err := h.Begin(t.Context(), r, size); err != nil {
+		t.Fatal(err)
+	}
+	return h
+}
+
+func TestAMessageIsReadWhileLessThanTheBoundIsHeldAndElseWhenThereIsRoom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := New(Options{Bytes: 100})
+		first := begin(t, r, 60)
+		second := begin(t, r, 60) // less than 100 are held
+		got := make(chan error, 1)
+		var third Hold
+		go func() { got <- third.Begin(t.Context(), r, 10) }()
+		synctest.Wait()
+		if s := r.State(); len(got) != 0 || s.Bytes != 120 || s.Waiting != 1 {
+			t.Fatalf("%+v", s)
+		}
+		first.Read(60)
+		second.Read(60)
+		synctest.Wait()
+		if len(got) != 0 {
+			t.Fatal("a message that has been read makes no room until it is answered")
+		}
+		first.Free()
+		first.Free()
+		if err := <-got; err != nil {
+			t.Error(err)
+		}
+		second.Free()
+		third.Free()
+		if s := r.State(); s != (State{}) {
+			t.Errorf("left: %+v", s)
+		}
+	})
+}
+
+func TestAReaderWaitsForASecondAndIsThenRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := New(Options{Bytes: 100})
+		held := begin(t, r, 100)
+		start := time.Now()
+		var late Hold
+		if err := late.Begin(t.Context(), r, 1); !errors.Is(err, ErrFull) || time.Since(start) != time.Second {
+			t.Errorf("%v after %s", err, time.Since(start))
+		}
+		late.Free()
+		gone, leave := context.WithCancel(t.Context())
+		leave()
+		if err := late.Begin(gone, r, 1); !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
+		held.Free()
+		if s := r.State(); s != (State{Refused: 1}) {
+			t.Errorf("left: %+v", s)
+		}
+	})
+}
+
+func TestAMessageThatHasBegunGoesBeforeThoseThatHaveNotAndMayFillTwiceTheBound(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := New(Options{Bytes: Chunk})
+		a := begin(t, r, 8*Chunk)
+		if err := a.Need(t.Context(), 2*Chunk); err != nil {
+			t.Fatal(err)
+		}
+		order := make(chan string, 2)
+		var b Hold
+		go func() {
+			if b.Begin(t.Context(), r, 1) == nil {
+				order <- "new"
+			}
+		}()
+		synctest.Wait()
+		go func() {
+			if a.Need(t.Context(), 3*Chunk) == nil {
+				order <- "begun"
+			}
+		}()
+		synctest.Wait()
+		if len(order) != 0 || r.State().Bytes != 2*Chunk {
+			t.Fatalf("%d went on, %+v", len(order), r.State())
+		}
+		r.give(1, 0) // as if another message had ended
+		if got := <-order; got != "begun" {
+			t.Errorf("first goes the one that is %s", got)
+		}
+		r.held.Add(1)
+		a.Free()
+		<-order
+		b.Free()
+		if s := r.State(); s != (State{}) {
+			t.Errorf("left: %+v", s)
+		}
+	})
+}
+
+func TestLargeMessagesAreReadSoManyAtATimeAndSlowOnesGiveTheirPlaceUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := New(Options{Bytes: 1 << 30, Reads: 2, Wait: 10 * time.Second})
+		a, b := begin(t, r, Small+1), begin(t, r, -1)
+		small := begin(t, r, Small)
+		start := time.Now()
+		c := begin(t, r, Small+1)
+		synctest.Wait() // both slow ones have
+		if time.Since(start) != slow || r.State().Reads != 1 {
+			t.Errorf("it began after %s, %+v", time.Since(start), r.State())
+		}
+		for _, h := range []*Hold{a, b, c} {
+			h.Read(Small)
+		}
+		if s := r.State(); s.Reads != 0 || s.Bytes != 4*Small {
+			t.Errorf("%+v", s)
+		}
+		for _, h := range []*Hold{a, b, c, small} {
+			h.Free()
+		}
+	})
+}
+
+func TestNoMoreWaitThanWhatMayBeHeldOfThem(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := New(Options{Bytes: 1})
+		held := begin(t, r, 1)
+		var refused atomic.Int64
+		for range leastWaiting + 3 {
+			go func() {
+				var h Hold
+				start := time.Now()
+				if errors.Is(h.Begin(t.Context(), r, 1), ErrFull) && time.Since(start) == 0 {
+					refused.Add(1)
+				}
+			}()
+		}
+		synctest.Wait()
+		if refused.Load() != 3 || r.State().Waiting != leastWaiting {
+			t.Errorf("%d were refused at once, %+v", refused.Load(), r.State())
+		}
+		time.Sleep(2 * time.Second) //nolint:forbidigo // time is free here
+		held.Free()
+		if s := r.State(); s.Bytes != 0 || s.Waiting != 0 {
+			t.Errorf("left: %+v", s)
+		}
+	})
+}
+
+func TestARoomThatIsNilHasRoomForEverything(t *testing.T) {
+	var h Hold
+	if err := h.Begin(t.Context(), nil, 1<<40); err != nil {
+		t.Error(err)
+	}
+	if err := h.Need(t.Context(), 1<<50); err != nil {
+		t.Error(err)
+	}
+	h.Read(7)
+	h.Free()
+	var r *Room
+	r.Charge(5)
+	r.Discharge(5)
+}
+
+// Whatever readers do, nothing is held in the end, never more than twice the bound and a chunk each, and nobody waits for ever.
+func TestWhateverReadersDoTheRoomIsAsItWas(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		seed := rapid.Uint64().Draw(rt, "seed")
+		bytes := int64(rapid.IntRange(1, 4*Chunk).Draw(rt, "bound"))
+		n := rapid.IntRange(1, 40).Draw(rt, "readers")
+		synctest.Test(t, func(t *testing.T) {
+			r := New(Options{Bytes: bytes, Reads: 3})
+			var wg sync.WaitGroup
+			var over atomic.Int64
+			for i := range n {
+				wg.Go(func() {
+					rnd := rand.New(rand.NewPCG(seed, uint64(i))) //nolint:gosec // a test
+					for range 5 {
+						ctx, cancel := context.WithTimeout(t.Context(), time.Duration(rnd.IntN(3000))*time.Millisecond)
+						var h Hold
+						size := rnd.IntN(4 * Chunk)
+						if h.Begin(ctx, r, size) == nil {
+							for at := Chunk; at < size; at += Chunk {
+								if h.Need(ctx, min(at+Chunk, size)) != nil {
+									break
+								}
+								if held := r.State().Bytes; held > 2*bytes+int64(n)*Chunk {
+									over.Store(held)
+								}
+							}
+							time.Sleep(time.Duration(rnd.IntN(2000)) * time.Millisecond) //nolint:forbidigo // time is free here
+							if rnd.IntN(2) == 0 {
+								h.Read(size)
+							}
+						}
+						h.Free()
+						cancel()
+					}
+				})
+			}
+			wg.Wait()
+			if s := r.State(); s.Bytes != 0 || s.Reads != 0 || s.Waiting != 0 || over.Load() != 0 {
+				t.Errorf("left: %+v, once held %d", s, over.Load())
+			}
+		})
+	})
+}
+
+func BenchmarkRoomForASmallMessage(b *testing.B) {
+	r := New(Options{Bytes: 1 << 30})
+	b.ReportAllocs()
+	b.RunParallel(func(pb *testing.PB) {
+		for pb.Next() {
+			var h Hold
+			_ = h.Begin(context.Background(), r, 64)
+			h.Read(64)
+			h.Free()
+		}
+	})
+}
+
+func BenchmarkRoomForALargeMessage(b *testing.B) {
+	r := New(Options{Bytes: 1 << 30})
+	b.ReportAllocs()
+	for b.Loop() {
+		var h Hold
+		_ = h.Begin(b.Context(), r, 200_000)
+		h.Read(200_000)
+		h.Free()
+	}
+}
