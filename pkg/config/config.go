@@ -101,22 +101,24 @@ const (
 )
 
 // Upstream is something that serves models: one or many addresses that serve the same.
-// Either Endpoints or DNS is set.
+// One of Endpoints, DNS and Kubernetes is set.
 type Upstream struct {
 	Name        string
 	Kind        string   // Triton
 	Endpoints   []string // host:port each, no doubles
 	DNS         string   // host:port; every address the host has is an endpoint
-	Traceparent string   // TraceSampled, TraceAlways or TraceNever
+	Kubernetes  *Kubernetes
+	Traceparent string // TraceSampled, TraceAlways or TraceNever
 	TLS         *ClientTLS
 	// Headers are metadata on everything that is sent to it, probes included: names in lower case, values from the file
 	// or from files it names, which may change on a reload. Nil when there are none.
 	Headers map[string]string
 }
 
-// Addresses are Endpoints, or the one dns:///host:port.
+// Addresses are Endpoints, or the one dns:///host:port or k8s:///namespace/service:port.
 func (u Upstream) Addresses() []string {
-	if u.DNS != "" {
+	switch {
+	case u.DNS != "":
 		return []string{"dns:///" + u.DNS}
 	}
 	return u.Endpoints
@@ -124,6 +126,8 @@ func (u Upstream) Addresses() []string {
 
 // Which versions a caller may pin.
 const (
+	case u.Kubernetes != nil:
+		return []string{u.Kubernetes.String()}
 	PinsDeclared = "declared" // those of declared targets
 	PinsAny      = "any"      // any that an upstream has
 )

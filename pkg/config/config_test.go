@@ -186,11 +186,11 @@ func TestABadEnvironmentIsAMistakeThatNamesTheVariable(t *testing.T) {
 		"GATEWAY_DRAIN_GRACE=soon":           "GATEWAY_DRAIN_GRACE: must be a length of time above zero and up to 24h, such as 500ms, 30s or 1m30s (environment)",
 		"GATEWAY_STATE_DIR=/a\x00b":          "GATEWAY_STATE_DIR: must be a folder's path (environment)",
 		"TRITON_GRPC_HOST=triton":            "TRITON_GRPC_HOST: must be host:port, such as triton:8001 (environment)",
-		"TRITON_GRPC_HOST=a:8001,dns:///b:1": "TRITON_GRPC_HOST: must be host:port: an address such as dns:///host:port stands by itself, outside any list (environment)",
+		"TRITON_GRPC_HOST=a:8001,dns:///b:1": "TRITON_GRPC_HOST: must be host:port: dns:///host:port and k8s:///namespace/service:port stand by themselves, outside any list (environment)",
 		"GATEWAY_UPSTREAMS=triton:8001":      "GATEWAY_UPSTREAMS: must be name=host:port,host:port;name=dns:///host:port (environment)",
 		"GATEWAY_UPSTREAMS=a=b:1;a=c:1":      "GATEWAY_UPSTREAMS: names a a second time (environment)",
 		"GATEWAY_UPSTREAMS=a b=b:1":          `GATEWAY_UPSTREAMS: the name "a b" must be 1 to 64 letters, digits, dots, dashes or underscores (environment)`,
-		"GATEWAY_UPSTREAMS=a=xds:///b:1":     "GATEWAY_UPSTREAMS: xds:// is not served by this version; use host:port, a list of them, or dns:///host:port (environment)",
+		"GATEWAY_UPSTREAMS=a=xds:///b:1":     "GATEWAY_UPSTREAMS: xds:// is not served by this version; use host:port, a list of them, dns:///host:port or k8s:///namespace/service:port (environment)",
 		"GATEWAY_UPSTREAMS=;":                "GATEWAY_UPSTREAMS: must be name=host:port,host:port;name=dns:///host:port (environment)",
 		"GATEWAY_NOTHING=":                   "upstreams: must name at least one upstream, or the environment must: TRITON_GRPC_HOST=host:port",
 	} {

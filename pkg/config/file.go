@@ -213,7 +213,9 @@ type AccessRuleFile struct {
 type UpstreamFile struct {
 	// Kind of server. Absent: triton.
 	Kind string `yaml:"kind" jsonschema:"enum=triton"`
-	// Endpoints is a host:port, a list of them, or dns:///host:port for every address the host has.
+	// Endpoints is a host:port, a list of them, dns:///host:port for every address the host has, or
+	// k8s:///namespace/service:port for every ready pod of a service in the gateway's own cluster; without a namespace it is
+	// the gateway's own.
 	Endpoints OneOrMany `yaml:"endpoints"`
 	// Metrics is the URL of an endpoint's own metrics; {host} stands for its host.
 	Metrics string `yaml:"metrics"`

@@ -43,15 +43,13 @@ func (c *compiler) endpoints(path string, list OneOrMany, u *Upstream) {
 		return
 	}
 	if len(list) == 0 {
-		c.wrong(path, "must be given: host:port, a list of them, or dns:///host:port")
+		c.wrong(path, "must be given: host:port, a list of them, dns:///host:port or "+kubernetesForm)
 		return
 	}
 	if len(list) == 1 && strings.Contains(list[0], "://") {
-		dns, err := parseDNS(list[0])
-		if err != nil {
+		if err := u.find(list[0]); err != nil {
 			c.wrong(path, "%s", err)
 		}
-		u.DNS = dns
 		return
 	}
 	if len(list) > maxEndpoints {
@@ -77,7 +75,7 @@ func (c *compiler) endpoints(path string, list OneOrMany, u *Upstream) {
 func checkEndpoint(e string) error {
 	switch {
 	case strings.Contains(e, "://"):
-		return errors.New("must be host:port: an address such as dns:///host:port stands by itself, outside any list")
+		return errors.New("must be host:port: dns:///host:port and k8s:///namespace/service:port stand by themselves, outside any list")
 	case strings.ContainsAny(e, ", "):
 		return errors.New("must be one host:port; write several as a list, [a:8001, b:8001]")
 	}
@@ -88,7 +86,7 @@ func checkEndpoint(e string) error {
 func parseDNS(target string) (string, error) {
 	scheme, rest, _ := strings.Cut(target, "://")
 	if scheme != "dns" {
-		return "", fmt.Errorf("%s:// is not served by this version; use host:port, a list of them, or dns:///host:port", clip(scheme))
+		return "", fmt.Errorf("%s:// is not served by this version; use host:port, a list of them, dns:///host:port or %s", clip(scheme), kubernetesForm)
 	}
 	addr, ok := strings.CutPrefix(rest, "/")
 	if !ok {
@@ -145,11 +143,9 @@ func (c *compiler) envUpstream(all []Upstream, env, name, addrs string) []Upstre
 		c.badEnv(env, fmt.Errorf("names %s a second time", clip(name)))
 	}
 	if strings.Contains(addrs, "://") && !strings.Contains(addrs, ",") {
-		dns, err := parseDNS(addrs)
-		if err != nil {
+		if err := u.find(addrs); err != nil {
 			c.badEnv(env, err)
 		}
-		u.DNS = dns
 		return append(all, u)
 	}
 	for addr := range strings.SplitSeq(addrs, ",") {

@@ -24,14 +24,21 @@ type upstream struct {
 
 	tls  atomic.Pointer[tlsfiles.Client] // nil: plaintext
 	next **tlsfiles.Client               // what prepare has made for update; nil: no change
+
+	resolver triton.Resolver // what prepare has made for update; nil: the addresses say it
 }
 
 func newUpstream(declared config.Upstream, maxMessage int, o Options) (*upstream, error) {
+	resolver, err := resolverOf(declared, o)
+	if err != nil {
+		return nil, err
+	}
 	creds, err := credentialsOf(declared, o)
 	if err != nil {
 		return nil, err
 	}
 	opts := upstreamOptions(declared, maxMessage, creds, o)
+	opts.Resolver = resolver
 	prober := health.New(health.Options{Logger: o.Log.With("upstream", declared.Name)})
 	opts.Health = prober
 	t, err := triton.New(opts)
@@ -84,8 +91,12 @@ func (u *upstream) closeTLS() {
 	}
 }
 
-// prepare reads the files of TLS where they are others than before, which is what can go wrong, for update to use.
-func (u *upstream) prepare(declared config.Upstream, o Options) error {
+// prepare finds out where endpoints are found, and reads the files of TLS where they are others than before, which is what
+// can go wrong, for update to use.
+func (u *upstream) prepare(declared config.Upstream, o Options) (err error) {
+	if u.resolver, err = resolverOf(declared, o); err != nil {
+		return err
+	}
 	if u.next != nil && *u.next != nil {
 		(*u.next).Close() // of a reload that came to nothing
 	}
@@ -107,7 +118,9 @@ func (u *upstream) update(declared config.Upstream, cfg *config.Config, o Option
 	if u.next != nil {
 		creds, u.next = *u.next, nil
 	}
-	if err := u.Update(upstreamOptions(declared, cfg.Listen.MaxMessage, creds, o)); err != nil {
+	opts := upstreamOptions(declared, cfg.Listen.MaxMessage, creds, o)
+	opts.Resolver = u.resolver
+	if err := u.Update(opts); err != nil {
 		if creds != nil && creds != u.tls.Load() {
 			creds.Close()
 		}

@@ -146,7 +146,13 @@ func (o Options) complete() (Options, error) {
 // and seldom addresses. "" leaves it to the credentials, or to the endpoint's own name.
 func (o Options) serverName() string {
 	//nolint:staticcheck // nothing else tells whether the credentials have a name of their own, with which grpc-go takes no other
-	if o.Credentials == nil || o.Credentials.Info().ServerName != "" || len(o.Endpoints) == 0 {
+	if o.Credentials == nil || o.Credentials.Info().ServerName != "" {
+		return ""
+	}
+	if r, ok := o.Resolver.(interface{ ServerName() string }); ok {
+		return r.ServerName()
+	}
+	if len(o.Endpoints) == 0 {
 		return ""
 	}
 	name, ok := strings.CutPrefix(o.Endpoints[0], "dns:///")
