@@ -20,7 +20,8 @@ type fuse struct {
 	Error  string `json:"error,omitempty"`
 }
 
-func (f *fuses) List() any                     { return []fuse{{Target: "model_v1", State: f.forced}} }
+func (f *fuses) List() any { return []fuse{{Target: "model_v1", State: f.forced}} }
+
 func (f *fuses) Has(model, target string) bool { return model == "team/risk" && target == "model_v1" }
 func (f *fuses) Forced(string, string) string  { return f.forced }
 func (f *fuses) Force(_ context.Context, _, target, state, who string) (any, string, error) {

@@ -96,7 +96,7 @@ func (s *Stage) Wrap(next inference.Handler) inference.Handler {
 		}
 		b := s.of(c.Target)
 		p := b.phase.Load()
-		if p.kind != Closed || b.force.Load() != uint32(Auto) || readiness(c.Target.Pool) == inference.NotReady {
+		if p.kind != closed || b.force.Load() != uint32(Auto) || readiness(c.Target.Pool) == inference.NotReady {
 			return b.guard(ctx, c, next)
 		}
 		return b.count(ctx, c, p, next)

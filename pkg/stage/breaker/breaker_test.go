@@ -2,6 +2,7 @@ package breaker
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -444,7 +445,7 @@ func TestNothingIsKeptOfTargetsThatNobodyCanName(t *testing.T) {
 	s, r := stageOf(usual)
 	why := fault.New(fault.NoEndpoint, "none answers")
 	for i := range 100 {
-		if sent, err := do(s, inference.Nowhere(fmt.Sprint("unknown", i), why), fine); sent || err != error(why) {
+		if sent, err := do(s, inference.Nowhere(fmt.Sprint("unknown", i), why), fine); sent || !errors.Is(err, why) {
 			t.Fatalf("sent %v, %v", sent, err)
 		}
 	}

@@ -32,15 +32,27 @@ type phase struct {
 }
 
 // kind is the kind of a phase.
-type kind = State
+type kind uint8
 
-// opened stands for open and, after its time, half-open; down for open without an endpoint; unguarded for a breaker that
-// never opens.
 const (
-	opened    = Open
-	down      = Open + 1
-	unguarded = Open + 2
+	closed    kind = iota
+	opened         // open and, after its time, half-open
+	down           // open, for want of an endpoint
+	unguarded      // closed for good
+	halfOpen       // opened, and that for no time; only asked for
 )
+
+// state is what people call a phase of that kind when it begins.
+func (k kind) state() State {
+	switch k {
+	case opened, down:
+		return Open
+	case halfOpen:
+		return HalfOpen
+	default:
+		return Closed
+	}
+}
 
 const (
 	parts = 10 // buckets that a window is counted in
@@ -68,7 +80,7 @@ func isExcluded(err error) bool { return err == errExcluded } //nolint:errorlint
 
 // closedPhase counts calls. Its gobreaker opens once and for all: opened ones are made anew, with another time.
 func closedPhase(policy inference.Breaker, why Reason, now time.Time) *phase {
-	p := &phase{kind: Closed, policy: policy, why: why, since: now}
+	p := &phase{kind: closed, policy: policy, why: why, since: now}
 	if policy.MinCalls <= 0 || policy.Window <= 0 {
 		p.kind = unguarded
 		return p
@@ -138,15 +150,8 @@ func openFor(policy inference.Breaker, before int) time.Duration {
 
 // shown is the state that p is in, as people see it.
 func (p *phase) shown(now time.Time) State {
-	switch p.kind {
-	case opened:
-		if now.After(p.until) {
-			return HalfOpen
-		}
-		return Open
-	case down:
-		return Open
-	default:
-		return Closed
+	if p.kind == opened && now.After(p.until) {
+		return HalfOpen
 	}
+	return p.kind.state()
 }

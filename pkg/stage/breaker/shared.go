@@ -182,7 +182,7 @@ func (s *Stage) fetch(ctx context.Context, key string) (*override, error) {
 	}
 	if err != nil {
 		s.opts.Log.Warn("what is forced on another replica cannot be used", "key", key, "error", err)
-		return nil, nil //nolint:nilerr // it cannot be helped by asking again
+		return nil, nil // it cannot be helped by asking again
 	}
 	return o, nil
 }

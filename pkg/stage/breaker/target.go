@@ -88,6 +88,7 @@ func (b *breaker) guard(ctx context.Context, c *inference.Call, next inference.H
 		return b.refuse(c, Forced, 0)
 	case Closed:
 		return next(ctx, c)
+	default:
 	}
 	ready := readiness(c.Target.Pool)
 	for {
@@ -105,7 +106,7 @@ func (b *breaker) guard(ctx context.Context, c *inference.Call, next inference.H
 			ready = inference.Ready // just now
 		case p.kind == down:
 			b.revive(p)
-		case p.kind == Closed:
+		case p.kind == closed:
 			return b.count(ctx, c, p, next)
 		default:
 			return b.try(ctx, c, p, next)
@@ -167,7 +168,7 @@ func (b *breaker) probe(ctx context.Context, c *inference.Call, p *phase, done f
 func (b *breaker) probed(p *phase, why Reason) {
 	switch verdict(p.result.Load()) {
 	case good:
-		b.to(p, Closed, Probed)
+		b.to(p, closed, Probed)
 	case bad:
 		b.open(p, why)
 	case excluded:
@@ -181,7 +182,7 @@ func (b *breaker) open(p *phase, why Reason) { b.to(p, opened, why) }
 func (b *breaker) shut(p *phase) { b.to(p, down, NoEndpoint) }
 
 // revive lets probes through at once: an endpoint can serve the target again, however long it was to stay open.
-func (b *breaker) revive(p *phase) { b.to(p, HalfOpen, Back) }
+func (b *breaker) revive(p *phase) { b.to(p, halfOpen, Back) }
 
 // to puts the next phase in place of p.
 func (b *breaker) to(p *phase, next kind, why Reason) {
@@ -204,7 +205,7 @@ func (b *breaker) move(next kind, why Reason) {
 		last = openFor(b.policy, b.before)
 		n = openedPhase(b.policy, why, now, last)
 		b.before++
-	case HalfOpen:
+	case halfOpen:
 		n = openedPhase(b.policy, why, now, 1)
 		n.told.Store(true) // below
 	case down:
@@ -215,7 +216,7 @@ func (b *breaker) move(next kind, why Reason) {
 		b.before = 0
 	}
 	b.phase.Store(n)
-	b.stage.changed(b, next, why, last)
+	b.stage.changed(b, next.state(), why, last)
 }
 
 // tellProbing tells, once, that an open breaker lets probes through.
@@ -233,7 +234,7 @@ func (b *breaker) follow(policy inference.Breaker) {
 		return
 	}
 	b.policy = policy
-	if p := b.phase.Load(); p.kind == Closed || p.kind == unguarded || policy.MinCalls <= 0 {
+	if p := b.phase.Load(); p.kind == closed || p.kind == unguarded || policy.MinCalls <= 0 {
 		b.phase.Store(closedPhase(policy, p.why, p.since))
 	}
 }
@@ -251,9 +252,9 @@ func (b *breaker) setForce(to State) {
 	case to != Auto:
 		b.stage.changed(b, to, Forced, 0)
 	case p.kind == unguarded, from == Closed:
-		b.move(Closed, Forced)
+		b.move(closed, Forced)
 	default:
-		b.move(HalfOpen, Forced)
+		b.move(halfOpen, Forced)
 	}
 }
 
@@ -289,6 +290,7 @@ func (b *breaker) refuse(c *inference.Call, why Reason, wait time.Duration) erro
 		text = "calls to it took too long too often"
 	case Probing:
 		text = "it failed, and a few other calls find out whether it is back"
+	default:
 	}
 	more := "; try again"
 	switch {

@@ -63,7 +63,7 @@ func (s *Stage) sweep(most int) {
 
 // empty reports whether a new breaker would know as much.
 func (p *phase) empty() bool {
-	if p.kind == Closed {
+	if p.kind == closed {
 		p.counts.State() // forgets what is older than the window
 		return p.counts.Counts().Requests == 0
 	}
@@ -103,7 +103,7 @@ func (s *Stage) Explain(t *inference.Target) Report {
 		b.force.Store(uint32(s.forces.of(k.Model, k.Target)))
 	}
 	r := b.report(time.Now())
-	if t.Absent != nil || r.State == Closed && r.Force == nil && b.phase.Load().kind != unguarded && readiness(t.Pool) == inference.NotReady {
+	if t.Absent != nil || r.Force == nil && b.phase.Load().kind != unguarded && readiness(t.Pool) == inference.NotReady {
 		r.State, r.Why, r.Until = Open, NoEndpoint, nil // as the next call will find
 	}
 	return r
@@ -123,13 +123,14 @@ func (b *breaker) report(now time.Time) Report {
 		if r.State == Open {
 			r.Until = &p.until
 		}
-	case Closed:
+	case closed:
 		p.counts.State() // forgets what is older than the window
 		n := p.counts.Counts()
 		r.Calls, r.Failures = n.TotalFailures+n.TotalSuccesses, n.TotalFailures
 		if p.slow != nil {
 			r.Slow = p.slow.now().slow
 		}
+	default:
 	}
 	if force := State(b.force.Load()); force != Auto {
 		r.State, r.Why, r.Until = force, Forced, nil
@@ -138,10 +139,7 @@ func (b *breaker) report(now time.Time) Report {
 }
 
 // changed tells of a change of b, which lasts for a while where that is known.
-func (s *Stage) changed(b *breaker, to kind, why Reason, last time.Duration) {
-	if to == down {
-		to = Open
-	}
+func (s *Stage) changed(b *breaker, to State, why Reason, last time.Duration) {
 	if t := b.target.Load(); t != nil {
 		s.opts.Recorder.BreakerChanged(t, to, why)
 	}
