@@ -5,13 +5,14 @@ import (
 	"time"
 )
 
-// What is known of calls before any has ended, and how it changes.
 const (
+	// startLimit holds until it is known how long calls take.
 	startLimit = 20
-	// leastLimit calls are always let through. How long calls take while no more are under way is what they take when
-	// nothing is wrong, whatever that is: a model that batches is slower the more it is asked at once, by design, and is
-	// measured at no less than this.
+	// leastLimit calls are always let through, so what calls take while so many are under way is what they take when nothing
+	// is wrong, whatever that is: a model that batches is slower the more it is asked at once, by design.
 	leastLimit = 8
+	// enough calls under way on average are so many that what they take is about the same.
+	enough = leastLimit / 2
 	// tolerance is how many times that a call may take before it is too many at once.
 	tolerance = 2
 	// A window ends when it is so long and has so many calls.
@@ -40,16 +41,19 @@ type sample struct {
 }
 
 // adaptive finds how many calls a target can do at once, by the gradient of latency: as long as calls take no more than
-// tolerance times what they take when it is not busy, the limit grows by its square root each window in which it was
-// reached; beyond that it shrinks in proportion. It settles where the two meet, at some 2.3 to 2.7 times that latency.
+// tolerance times what they take when it is not busy, the limit grows in each window in which it was reached, at first
+// twofold and later by its square root; beyond that it shrinks in proportion. It settles where the two meet, at some 2.3 to
+// 2.7 times that latency.
 //
 // What calls take when it is not busy (base) is learned only where it can be seen: while the limit is not reached, or
-// at leastLimit. Under overload it never drifts up, which would end in no limit at all; and a model that has become slower
-// for good sinks to leastLimit, where that is learned, and comes back from there.
+// at leastLimit, where it goes for one window when it is needed and nothing is known yet. Under overload it never drifts up,
+// which would end in no limit at all; and a model that has become slower for good sinks to leastLimit, where that is
+// learned, and comes back from there.
 type adaptive struct {
 	limit   float64
 	ceiling float64
 	base    float64 // ns; 0: nothing is known
+	doubles bool    // it has not been too much yet since it was at leastLimit
 
 	begun   time.Time // of the window
 	count   int
@@ -63,7 +67,7 @@ type adaptive struct {
 func (a *adaptive) bound(ceiling int, anew bool) {
 	a.ceiling = float64(ceiling)
 	if anew {
-		*a = adaptive{limit: startLimit, ceiling: a.ceiling}
+		*a = adaptive{limit: startLimit, ceiling: a.ceiling, doubles: true}
 	}
 	a.limit = min(a.limit, a.ceiling)
 }
@@ -93,27 +97,37 @@ func (a *adaptive) add(s sample, inFlight int) bool {
 	if a.count < leastSamples || s.at.Sub(a.begun) < leastWindow {
 		return false
 	}
-	a.update(float64(a.sum) / float64(a.count))
+	a.update(float64(a.sum)/float64(a.count), float64(a.sum)/float64(s.at.Sub(a.begun)))
 	a.begun, a.count, a.sum, a.peak, a.crowded, a.drops = s.at, 0, 0, 0, false, false
 	return true
 }
 
-// update ends a window in which calls took so long on average, in ns.
-func (a *adaptive) update(took float64) {
+// update ends a window in which calls took so long on average, in ns, and so many were under way.
+func (a *adaptive) update(took, underWay float64) {
 	crowded := a.crowded || float64(a.peak) >= .8*a.limit
 	least := a.limit <= a.floor()
 	switch {
-	case a.base == 0, took < a.base && a.base-took > a.base/2:
+	case a.base == 0 && crowded && !least:
+		a.limit = a.floor() // to learn
+		return
+	case crowded && !least:
+		a.base = min(a.base, took)
+	case underWay < enough && !crowded: // a batch of one is no measure
+	case a.base == 0:
 		a.base = took
 	case took < a.base, least:
 		a.base += (took - a.base) / 2
-	case !crowded:
+	default:
 		a.base += (took - a.base) / 10
 	}
+	a.doubles = a.doubles || least
 	if !crowded || a.drops {
 		return // nobody needs more, or it is known to be too much
 	}
 	gradient := min(1, tolerance*a.base/max(took, 1))
 	next := a.limit*gradient + math.Sqrt(a.limit)
+	if a.doubles = a.doubles && gradient == 1; a.doubles {
+		next = 2 * a.limit
+	}
 	a.limit = min(max(next, a.limit*mostDown, a.floor()), a.ceiling)
 }
