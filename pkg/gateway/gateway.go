@@ -76,6 +76,7 @@ type Gateway struct {
 	deadlines deadlines
 	inject    inject.Stage
 	forward   forward.Stage
+	primer    *primer
 
 	scripts    *scripts.Store
 	scriptsFor atomic.Pointer[config.Config] // that scripts are held against
@@ -122,6 +123,7 @@ func New(cfg *config.Config, opts Options) (*Gateway, error) {
 	g.mirror = g.newMirror()
 	g.deadline = g.newDeadlines()
 	g.openBreakers()
+	g.primer = startPrimer(g.routes)
 	if t := cfg.Listen.TLS; t != nil {
 		if g.tls, err = tlsfiles.NewServer(tlsfiles.ServerFiles{Cert: t.Cert, Key: t.Key, ClientCA: t.ClientCA}, tlsfiles.Options{Log: g.log, Changed: opts.changed("listen.tls")}); err != nil {
 			return nil, errors.Join(fmt.Errorf("listen.tls: %w", err), g.Close())
@@ -213,6 +215,7 @@ func (g *Gateway) use(cfg *config.Config) error {
 				return err
 			}
 			made = append(made, u)
+			u.Watch(g.primer.changed)
 		}
 		after[declared.Name], sources[declared.Name] = u, u
 	}
@@ -242,6 +245,7 @@ func (g *Gateway) use(cfg *config.Config) error {
 	g.breaker.Reload()
 	g.reloadScripts(cfg)
 	g.deadlines.use(cfg)
+	g.primer.changed("")
 	g.metrics.Reloaded(cfg.Hash, time.Now())
 	for name, u := range before {
 		if after[name] == nil {
@@ -267,6 +271,7 @@ func (g *Gateway) retire(u *upstream, grace time.Duration) {
 // Close frees the upstreams and all that runs in the background. Run does it by itself.
 func (g *Gateway) Close() error {
 	g.mirror.Close() // its copies use the upstreams
+	g.primer.close()
 	g.breaker.close()
 	g.closeScripts()
 	g.deadlines.close()
