@@ -120,14 +120,14 @@ func (u Upstream) Addresses() []string {
 	switch {
 	case u.DNS != "":
 		return []string{"dns:///" + u.DNS}
+	case u.Kubernetes != nil:
+		return []string{u.Kubernetes.String()}
 	}
 	return u.Endpoints
 }
 
 // Which versions a caller may pin.
 const (
-	case u.Kubernetes != nil:
-		return []string{u.Kubernetes.String()}
 	PinsDeclared = "declared" // those of declared targets
 	PinsAny      = "any"      // any that an upstream has
 )
