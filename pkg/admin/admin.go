@@ -46,6 +46,9 @@ type Endpoint struct {
 	Upstream string `json:"upstream"`
 	Address  string `json:"address"`
 	Up       bool   `json:"up"`
+	// Ejected lists the models, as name/version on the upstream, that it gets no calls for since it keeps failing; "*"
+	// stands for all of them.
+	Ejected []string `json:"ejected,omitempty"`
 }
 
 // Options of the port.

@@ -64,7 +64,7 @@ func (s *Snapshot) add(declared *config.Model, sources map[string]Source, old *S
 	}
 	m.Route, m.Tensors, m.SetHeaders, m.Limits = true, declared.Tensors, declared.SetHeaders, declared.Limits
 	m.Breaker = declared.Breaker
-	m.Retry = declared.Retry
+	m.Retry, m.Pick = declared.Retry, declared.Pick
 	m.Concurrency, m.PassPriority = declared.Concurrency, declared.PassPriority
 	m.Split, m.Mirror = rules(declared, target), mirror(declared, target)
 	m.Fallback = fallback(declared.Fallback, target)

@@ -42,10 +42,11 @@ type defaults struct {
 	breaker  inference.Breaker
 	fallback *inference.Fallback
 	retry    inference.Retry
+	pick     inference.Pick
 }
 
 func defaultsOf(cfg *config.Config) defaults {
-	return defaults{timeouts: cfg.Defaults, breaker: cfg.Breaker, fallback: cfg.Fallback, retry: cfg.Retry}
+	return defaults{timeouts: cfg.Defaults, breaker: cfg.Breaker, fallback: cfg.Fallback, retry: cfg.Retry, pick: cfg.Pick}
 }
 
 func newEntry(m *implicit, with defaults, split func() bool) *entry {
@@ -56,7 +57,7 @@ func newEntry(m *implicit, with defaults, split func() bool) *entry {
 
 func (e *entry) make(with defaults) *inference.Model {
 	m := implicitModel(e.implicit, with.timeouts, e.split)
-	m.Breaker, m.Retry = with.breaker, with.retry
+	m.Breaker, m.Retry, m.Pick = with.breaker, with.retry, with.pick
 	m.Fallback = with.fallback
 	m.Scripted = e.split != nil
 	return m
@@ -71,7 +72,7 @@ func (e *entry) fresh() bool {
 // under gives the model with the defaults in force, which a reload may have changed since it was found.
 func (e *entry) under(with defaults) *inference.Model {
 	m := e.model.Load()
-	if (defaults{m.Timeouts, m.Breaker, m.Fallback, m.Retry}) != with {
+	if (defaults{m.Timeouts, m.Breaker, m.Fallback, m.Retry, m.Pick}) != with {
 		m = e.make(with)
 		e.model.Store(m)
 	}

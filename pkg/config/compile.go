@@ -74,6 +74,7 @@ func (c *compiler) compile(f *File) *Config {
 		Max: defaultMax, FirstAnswer: defaultFirstAnswer, Idle: defaultIdle, Dynamic: defaultDynamic,
 	})
 	c.cfg.Breaker = c.breaker("defaults.breaker", f.Defaults.Breaker, defaultBreaker)
+	c.cfg.Pick = c.pick("defaults.pick", f.Defaults.Pick, inference.LeastLoaded)
 	c.cfg.Retry = c.retry("defaults.retry", f.Defaults.Retry, defaultRetry)
 	c.upstreams(f.Upstreams)
 	c.lua(f.Lua)

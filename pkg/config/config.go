@@ -63,6 +63,8 @@ type Config struct {
 	Breaker inference.Breaker
 	// Retry of models that pass through.
 	Retry inference.Retry
+	// Pick of models that pass through.
+	Pick inference.Pick
 	// Upstreams in the file's order, at least one.
 	Upstreams []Upstream
 	// Models in the file's order; may be none when names pass through.
@@ -113,6 +115,10 @@ type Upstream struct {
 	// Headers are metadata on everything that is sent to it, probes included: names in lower case, values from the file
 	// or from files it names, which may change on a reload. Nil when there are none.
 	Headers map[string]string
+	// Keepalive of its connections.
+	Keepalive Keepalive
+	// Eject takes out endpoints that keep failing.
+	Eject Eject
 }
 
 // Addresses are Endpoints, or the one dns:///host:port or k8s:///namespace/service:port.
@@ -151,6 +157,8 @@ type Model struct {
 	Breaker inference.Breaker
 	// Retry of its calls.
 	Retry inference.Retry
+	// Pick is how one of a target's endpoints is chosen.
+	Pick inference.Pick
 	// Concurrency bounds its calls under way; the zero one does not.
 	Concurrency inference.Concurrency
 	// PassPriority hands the priority of calls to the upstream.

@@ -219,7 +219,8 @@ type UpstreamFile struct {
 	Endpoints OneOrMany `yaml:"endpoints"`
 	// Metrics is the URL of an endpoint's own metrics; {host} stands for its host.
 	Metrics string `yaml:"metrics"`
-	// Keepalive pings of idle connections.
+	// Keepalive finds connections that are dead while calls are on them. Absent: a ping after 310s of silence, which
+	// every Triton takes.
 	Keepalive *KeepaliveFile `yaml:"keepalive"`
 	// Traceparent says which calls carry a traceparent: those that the client sampled (what absent means), all that came with
 	// one, or none. Triton traces whatever carries one.
@@ -229,17 +230,18 @@ type UpstreamFile struct {
 	// Headers are metadata on everything sent to it, such as authorization or triton-grpc-protocol-infer: a text, or
 	// {from_file: FILE}, which is read again when it changes.
 	Headers map[string]SecretFile `yaml:"headers"`
-	// Eject takes out endpoints that keep failing.
+	// Eject takes out endpoints that keep failing although they say that they are ready.
 	Eject *EjectFile `yaml:"eject"`
 }
 
 // KeepaliveFile is the section `upstreams.NAME.keepalive`.
 type KeepaliveFile struct {
-	// Time between pings.
+	// Time of silence before a ping, 10s to 1h. Absent: 310s. Under 300s it has to be permitted.
 	Time Duration `yaml:"time"`
-	// Timeout of a ping.
+	// Timeout of a ping, 1s to 60s. Absent: 10s.
 	Timeout Duration `yaml:"timeout"`
-	// Permitted says that the server runs with flags that permit pings this often.
+	// Permitted says that the server runs with flags that permit pings this often, such as
+	// --grpc-http2-min-recv-ping-interval-without-data=5000 --grpc-http2-max-ping-strikes=0.
 	Permitted bool `yaml:"permitted"`
 }
 
@@ -264,11 +266,11 @@ type SecretFile struct {
 
 // EjectFile is the section `upstreams.NAME.eject`.
 type EjectFile struct {
-	// ConsecutiveFailures in a row that eject an endpoint.
+	// ConsecutiveFailures in a row that eject an endpoint; where all are of one model, for that model alone. Absent: 5.
 	ConsecutiveFailures int `yaml:"consecutive_failures" jsonschema:"minimum=1"`
-	// For is how long, times how often it happened.
+	// For is how long, times how often it happened lately, and 5m at most. Absent: 30s.
 	For Duration `yaml:"for"`
-	// AtMost is the share of endpoints that may be out.
+	// AtMost is the share of endpoints that may be out. Absent: 50%.
 	AtMost Percent `yaml:"at_most"`
 }
 

@@ -9,15 +9,9 @@ var unserved = set(
 	"telemetry.otlp",
 	"telemetry.access_log",
 	"upstreams.*.metrics",
-	"upstreams.*.keepalive",
-	"upstreams.*.eject",
 	"defaults.pick=queue_depth",
-	"defaults.pick=hash(user)",
-	"defaults.pick=round_robin",
 	"defaults.probe",
 	"models[].pick=queue_depth",
-	"models[].pick=hash(user)",
-	"models[].pick=round_robin",
 	"models[].probe",
 )
 

@@ -471,7 +471,7 @@ func withCurrent(shown admin.Model, m *inference.Model) admin.Model {
 func (v view) Endpoints() []admin.Endpoint {
 	list := []admin.Endpoint{}
 	for _, e := range v.g.endpointStates() {
-		list = append(list, admin.Endpoint{Upstream: e.Upstream, Address: e.Endpoint, Up: e.Up})
+		list = append(list, admin.Endpoint{Upstream: e.Upstream, Address: e.Endpoint, Up: e.Up, Ejected: e.Ejected})
 	}
 	return list
 }

@@ -68,6 +68,8 @@ func credentialsOf(declared config.Upstream, o Options) (*tlsfiles.Client, error
 func upstreamOptions(declared config.Upstream, maxMessage int, creds *tlsfiles.Client, o Options) triton.Options {
 	t := triton.Options{
 		Name: declared.Name, Endpoints: declared.Addresses(), MaxMessage: maxMessage, Version: o.Version, Logger: o.Log, Headers: declared.Headers,
+		Keepalive: declared.Keepalive.Time, KeepaliveTimeout: declared.Keepalive.Timeout,
+		Eject: triton.Eject{Failures: declared.Eject.Failures, For: declared.Eject.For, AtMost: declared.Eject.AtMost},
 	}
 	if creds != nil {
 		t.Credentials = creds
@@ -170,8 +172,9 @@ func (u *upstream) serving() bool { return u.prober.Serving() }
 
 func (u *upstream) states() []telemetry.EndpointState {
 	var states []telemetry.EndpointState
+	ejected := u.Ejections()
 	for _, e := range u.Endpoints() {
-		states = append(states, telemetry.EndpointState{Upstream: u.Name(), Endpoint: e, Up: u.Up(e)})
+		states = append(states, telemetry.EndpointState{Upstream: u.Name(), Endpoint: e, Up: u.Up(e), Ejected: ejected[e]})
 	}
 	return states
 }

@@ -6,10 +6,11 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// EndpointState is whether an endpoint of an upstream is up.
+// EndpointState is whether an endpoint of an upstream is up, and what it is ejected for: models, or "*".
 type EndpointState struct {
 	Upstream, Endpoint string
 	Up                 bool
+	Ejected            []string
 }
 
 // TargetState is whether any endpoint can serve a target.
@@ -25,8 +26,9 @@ type health struct {
 }
 
 var (
-	endpointUp = prometheus.NewDesc(EndpointUp, "1 while the endpoint answers probes or traffic, else 0.", []string{LabelUpstream, LabelEndpoint}, nil)
-	modelReady = prometheus.NewDesc(ModelReady, "1 while any endpoint can serve the target, else 0.", []string{LabelModel, LabelVersion, LabelTarget}, nil)
+	endpointEjected = prometheus.NewDesc(EndpointEjected, "1 while the endpoint gets no calls, or none of some model, because it kept failing although it says that it is ready; else 0.", []string{LabelUpstream, LabelEndpoint}, nil)
+	endpointUp      = prometheus.NewDesc(EndpointUp, "1 while the endpoint answers probes or traffic, else 0.", []string{LabelUpstream, LabelEndpoint}, nil)
+	modelReady      = prometheus.NewDesc(ModelReady, "1 while any endpoint can serve the target, else 0.", []string{LabelModel, LabelVersion, LabelTarget}, nil)
 )
 
 // ShowEndpoints makes every scrape ask states for the endpoints there are. It must be quick and safe for
@@ -39,6 +41,7 @@ func (m *Metrics) ShowTargets(states func() []TargetState) { m.health.targets.St
 // Describe implements prometheus.Collector.
 func (h *health) Describe(out chan<- *prometheus.Desc) {
 	out <- endpointUp
+	out <- endpointEjected
 	out <- modelReady
 }
 
@@ -54,6 +57,7 @@ func (h *health) Collect(out chan<- prometheus.Metric) {
 			}
 			seen[k] = struct{}{}
 			out <- prometheus.MustNewConstMetric(endpointUp, prometheus.GaugeValue, number(s.Up), s.Upstream, s.Endpoint)
+			out <- prometheus.MustNewConstMetric(endpointEjected, prometheus.GaugeValue, number(len(s.Ejected) > 0), s.Upstream, s.Endpoint)
 		}
 	}
 	if states := h.targets.Load(); states != nil {

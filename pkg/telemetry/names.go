@@ -18,6 +18,7 @@ const (
 	RedisUp          = "gateway_redis_up"
 	ConfigInfo       = "gateway_config_info"
 	EndpointUp       = "gateway_endpoint_up"
+	EndpointEjected  = "gateway_endpoint_ejected"
 	ModelReady       = "gateway_model_ready"
 	LimitDecisions   = "gateway_limit_decisions_total"
 	LimitSource      = "gateway_limit_source_total"

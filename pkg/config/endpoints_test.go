@@ -1,0 +1,61 @@
+package config
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/model-gateway/model-gateway/pkg/inference"
+)
+
+func TestUpstreamsAreWatchedAsTheySay(t *testing.T) {
+	c, err := Parse("endpoints.yaml", []byte(`
+version: 1
+defaults: {pick: round_robin}
+upstreams:
+  triton:
+    kind: triton
+    endpoints: "triton:8001"
+    keepalive: {time: 30s, timeout: 10s, permitted: true}
+    eject: {consecutive_failures: 7, for: 20s, at_most: 25%}
+  plain: {kind: triton, endpoints: "plain:8001", keepalive: {time: 400s}}
+models:
+  - {name: fraud, upstream: triton, pick: hash(user)}
+  - {name: other, upstream: plain}
+`), func(string) string { return "" })
+	if err != nil {
+		t.Fatal(err)
+	}
+	u, plain := c.Upstreams[0], c.Upstreams[1]
+	if u.Keepalive != (Keepalive{30 * time.Second, 10 * time.Second}) || u.Eject != (Eject{7, 20 * time.Second, .25}) {
+		t.Errorf("%+v %+v", u.Keepalive, u.Eject)
+	}
+	if plain.Keepalive != (Keepalive{Time: 400 * time.Second}) || plain.Eject != (Eject{}) {
+		t.Errorf("%+v %+v", plain.Keepalive, plain.Eject)
+	}
+	if c.Pick != inference.RoundRobin || c.Models[0].Pick != inference.HashUser || c.Models[1].Pick != inference.RoundRobin {
+		t.Errorf("picks %v, %v, %v", c.Pick, c.Models[0].Pick, c.Models[1].Pick)
+	}
+}
+
+func TestPingsThatTritonTakesForAnAttackAreRefusedUnlessItsFlagsAreSaidToPermitThem(t *testing.T) {
+	_, err := Parse("endpoints.yaml", []byte(`
+version: 1
+upstreams:
+  triton:
+    kind: triton
+    endpoints: "triton:8001"
+    keepalive: {time: 30s, timeout: 10s}
+    eject: {consecutive_failures: -1, for: 20m, at_most: 0%}
+models:
+  - {name: fraud, pick: at random}
+`), func(string) string { return "" })
+	for _, want := range []string{
+		"line 7", "upstreams.triton.keepalive.time", "under 5m", "--grpc-http2-min-recv-ping-interval-without-data=15000", "--grpc-http2-max-ping-strikes=0", "permitted: true",
+		"line 8", "eject.consecutive_failures", "1 to 1000", "eject.for", "1s to 5m", "eject.at_most", "line 10", "models[0].pick",
+	} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v does not say %q", err, want)
+		}
+	}
+}
