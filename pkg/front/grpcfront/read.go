@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"io"
+	"slices"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/encoding"
@@ -32,9 +33,9 @@ type reader struct {
 }
 
 // init makes r the reader of ss. It is part of a larger value, so that it costs no allocation.
-func (r *reader) init(f *Front, ss grpc.ServerStream) {
+func (r *reader) init(ctx context.Context, f *Front, ss grpc.ServerStream) {
 	r.front, r.stream = f, ss
-	r.raw, _ = grpc.ServerTransportStreamFromContext(ss.Context()).(transportStream)
+	r.raw, _ = grpc.ServerTransportStreamFromContext(ctx).(transportStream)
 }
 
 // read reads the next message, for which hold has the room. After io.EOF there is none; any other error is a fault. Of
@@ -75,7 +76,7 @@ func (r *reader) read(ctx context.Context, frame *inference.Frame, hold *room.Ho
 			return err
 		}
 	}
-	frame.Buf = data
+	frame.Buf = slices.Grow(data, inference.Headroom)
 	hold.Read(data.Len())
 	return nil
 }

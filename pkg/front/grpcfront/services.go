@@ -107,7 +107,7 @@ func (f *Front) question(method string, q question) grpc.StreamHandler {
 		c.Kind, c.Method = q.kind, "/"+kserveName+"/"+method
 		request := q.request()
 		a := &asking{request: request}
-		a.init(f, ss)
+		a.init(ctx, f, ss)
 		defer a.hold.Free()
 		c.Source = a
 		answer, err := f.opts.Control.Do(ctx, c, method, request)

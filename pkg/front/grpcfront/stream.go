@@ -36,7 +36,7 @@ func (f *Front) stream(protocol inference.Protocol) grpc.StreamHandler {
 				shared: &inference.Stream{Identity: c.Identity, Context: ctx},
 				room:   make(chan struct{}, window), pending: pending{done: make(chan struct{})},
 			}
-			t.reader.init(f, ss)
+			t.reader.init(ctx, f, ss)
 			return t.run(ctx)
 		})
 		if err != nil {

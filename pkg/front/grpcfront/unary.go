@@ -35,7 +35,7 @@ func (f *Front) unary(protocol inference.Protocol) grpc.StreamHandler {
 		growStack(1)
 		ctx := ss.Context()
 		o := &oneMessage{peek: peek}
-		o.init(f, ss)
+		o.init(ctx, f, ss)
 		defer o.hold.Free()
 		c := &o.call
 		f.begin(ctx, c, protocol)
