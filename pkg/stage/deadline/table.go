@@ -254,7 +254,8 @@ func (t *Table) latency(now time.Time, k stats.Key, s *state, told map[name]late
 		s.good, s.at = known, now
 		return known, ByPrometheus, now
 	}
-	if !s.at.IsZero() && now.Sub(s.at) <= Stale && t.prometheus() != nil {
+	// What is in force now is so until the next step, and steps are not taken to the millisecond.
+	if !s.at.IsZero() && now.Sub(s.at) < Stale-Every/2 && t.prometheus() != nil {
 		return s.good, ByStale, s.at
 	}
 	s.good, s.at = latency{}, time.Time{}

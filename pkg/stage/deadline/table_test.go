@@ -207,7 +207,7 @@ func TestWithoutAWordOfPrometheusTheLastGoodOneCountsForAMinuteAndThenTheOwnWind
 			r.has(6*time.Second, ByPrometheus)
 			good := *o
 			bad(o)
-			for range 4 { // 15, 30, 45 and 60 s
+			for range 3 { // from 15 s, from 30 s, and from 45 s until a minute is over
 				r.wait(1)
 				r.has(6*time.Second, ByStale)
 			}
@@ -218,7 +218,7 @@ func TestWithoutAWordOfPrometheusTheLastGoodOneCountsForAMinuteAndThenTheOwnWind
 			r.wait(60)
 			bad(o)
 			r.saw(MinSamples, stats.OK, 8*time.Second)
-			r.wait(4)
+			r.wait(3)
 			r.has(6*time.Second, ByStale)
 			r.wait(1)
 			r.has(7500*time.Millisecond, ByStats)
