@@ -37,15 +37,15 @@ func (h *Hold) Begin(ctx context.Context, r *Room, size int) error {
 	h.room, h.bytes = r, bytes
 	if reads > 0 {
 		h.place.Store(1)
-		h.timer = time.AfterFunc(slow, h.leave)
+		h.timer = time.AfterFunc(slow, func() { h.leave(r) })
 	}
 	return nil
 }
 
-// leave gives back the place among the reads.
-func (h *Hold) leave() {
+// leave gives back the place among the reads. It may be called at any time.
+func (h *Hold) leave(r *Room) {
 	if h.place.CompareAndSwap(1, 0) {
-		h.room.give(0, 1)
+		r.give(0, 1)
 	}
 }
 
@@ -79,7 +79,7 @@ func (h *Hold) done() {
 	if h.timer != nil {
 		h.timer.Stop()
 		h.timer = nil
-		h.leave()
+		h.leave(h.room)
 	}
 }
 
