@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http/httptest"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -16,6 +17,16 @@ import (
 	"github.com/model-gateway/model-gateway/pkg/stats"
 	"github.com/model-gateway/model-gateway/pkg/telemetry"
 )
+
+func TestTheQuestionIsTheOneThatIsWrittenDown(t *testing.T) {
+	page, err := os.ReadFile("../../../docs/outages.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(strings.Join(strings.Fields(string(page)), " "), Expression) {
+		t.Errorf("docs/outages.md does not have %s", Expression)
+	}
+}
 
 // TestARealPrometheusTellsHowLongTargetsTake has Prometheus scrape a gateway's metrics and asks it what gateways ask.
 func TestARealPrometheusTellsHowLongTargetsTake(t *testing.T) {
