@@ -67,8 +67,9 @@ prometheus: ## a real Prometheus for the tests of timeouts, unpacked once
 	@rig/prometheus.sh >/dev/null
 
 .PHONY: slow
-slow: ## what takes minutes because it has to: a call that is silent for 200 s, limits of ten million users
+slow: ## what takes minutes because it has to: a call that is silent for 200 s, limits of ten million users, ten thousand slow clients
 	SLOW=1 $(GO) test -run TenMillionUsers -v ./pkg/stage/limit
+	SLOW=1 $(GO) test -run ThousandsOfSlowClients -v ./pkg/front/grpcfront
 	rig/run.sh slow
 
 .PHONY: quick

@@ -82,12 +82,13 @@ type Front struct {
 	// serving ends when the front drains: streams have to leave. cutting ends when they may no longer wait for answers.
 	serving, cutting context.Context //nolint:containedctx // lives, not calls
 	drain, cut       context.CancelFunc
+	readTimeout      time.Duration // of large messages
 }
 
 // New makes a Front that is not serving yet.
 func New(opts Options) *Front {
 	opts.Handshake = cmp.Or(opts.Handshake, handshake)
-	f := &Front{opts: opts, health: health.NewServer()}
+	f := &Front{opts: opts, readTimeout: readTimeout, health: health.NewServer()}
 	f.serving, f.drain = context.WithCancel(context.Background())
 	f.cutting, f.cut = context.WithCancel(context.Background())
 	f.server = grpc.NewServer(

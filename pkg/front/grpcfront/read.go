@@ -6,10 +6,13 @@ import (
 	"errors"
 	"io"
 	"slices"
+	"sync/atomic"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/encoding"
 	"google.golang.org/grpc/mem"
+	"google.golang.org/grpc/status"
 
 	"github.com/model-gateway/model-gateway/pkg/fault"
 	"github.com/model-gateway/model-gateway/pkg/inference"
@@ -22,14 +25,20 @@ type transportStream interface {
 	ReadMessageHeader(header []byte) error
 	Read(n int) (mem.BufferSlice, error)
 	RecvCompress() string
+	WriteStatus(st *status.Status) error
 }
+
+// readTimeout is how long a large message may take to arrive once it has begun.
+const readTimeout = time.Minute
 
 // reader reads messages of one client stream.
 type reader struct {
-	front  *Front
-	stream grpc.ServerStream
-	raw    transportStream
-	prefix [5]byte
+	front   *Front
+	stream  grpc.ServerStream
+	raw     transportStream
+	prefix  [5]byte
+	further bool        // the stream may have further messages
+	late    atomic.Bool // a message took too long, and the stream has been ended for it
 }
 
 // init makes r the reader of ss. It is part of a larger value, so that it costs no allocation.
@@ -65,7 +74,7 @@ func (r *reader) read(ctx context.Context, frame *inference.Frame, hold *room.Ho
 	if err := hold.Begin(ctx, r.front.opts.Room, length); err != nil {
 		return r.drop(length, noRoom(err))
 	}
-	data, err := r.bytes(ctx, length, hold)
+	data, err := r.inTime(ctx, length, hold)
 	if err != nil {
 		hold.Free()
 		return err
@@ -81,11 +90,35 @@ func (r *reader) read(ctx context.Context, frame *inference.Frame, hold *room.Ho
 	return nil
 }
 
+// inTime is bytes with a limit on how long that takes. What is small has little room, and is not worth a timer.
+func (r *reader) inTime(ctx context.Context, length int, hold *room.Hold) (mem.BufferSlice, error) {
+	if length <= room.Small {
+		return r.bytes(ctx, length, hold)
+	}
+	timer := time.AfterFunc(r.front.readTimeout, r.end)
+	defer timer.Stop()
+	data, err := r.bytes(ctx, length, hold)
+	if err != nil && r.late.Load() {
+		err = r.tooLate()
+	}
+	return data, err
+}
+
+// end ends the stream, and with it what waits for its bytes.
+func (r *reader) end() {
+	r.late.Store(true)
+	_ = r.raw.WriteStatus(status.Convert(toStatus(r.tooLate())))
+}
+
+func (r *reader) tooLate() error {
+	return fault.New(fault.InvalidArgument, "the message did not arrive within %v", r.front.readTimeout)
+}
+
 // bytes reads the bytes of a message, with room to append to them.
 func (r *reader) bytes(ctx context.Context, length int, hold *room.Hold) (mem.BufferSlice, error) {
 	var all mem.BufferSlice
-	for read := 0; ; {
-		n := min(length-read, room.Chunk)
+	for read, next := 0, room.First; ; next = min(2*next, room.Chunk) {
+		n := min(length-read, next)
 		if err := hold.Need(ctx, read+n); err != nil {
 			all.Free()
 			return nil, r.drop(length-read, noRoom(err))
@@ -108,9 +141,10 @@ func (r *reader) bytes(ctx context.Context, length int, hold *room.Hold) (mem.Bu
 	}
 }
 
-// drop reads what is left of a message that is not wanted, so that the next one can be read, and holds nothing of it.
+// drop ends the reading of a message that is not wanted. In a stream that may have others it reads what is left of it, and
+// holds nothing.
 func (r *reader) drop(left int, refusal error) error {
-	for left > 0 {
+	for left > 0 && r.further {
 		n := min(left, room.Small)
 		data, err := r.raw.Read(n)
 		if err != nil {

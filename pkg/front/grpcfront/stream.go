@@ -37,6 +37,7 @@ func (f *Front) stream(protocol inference.Protocol) grpc.StreamHandler {
 				room:   make(chan struct{}, window), pending: pending{done: make(chan struct{})},
 			}
 			t.reader.init(ctx, f, ss)
+			t.reader.further = true
 			return t.run(ctx)
 		})
 		if err != nil {

@@ -16,13 +16,13 @@ import (
 
 // Sizes in bytes.
 const (
-	// Chunk is how much of a large message is read at once; room for it is taken chunk by chunk, so that a message counts as
-	// it comes and not as it is announced.
+	// Large messages are read part by part: First bytes, which is what a connection's windows let a client send anyway, then
+	// twice as much each time, and Chunk at most. There is room for all of one from the start; but what has not come when a
+	// second is over may be had by others, and is then asked for part by part.
+	First = 256 << 10
 	Chunk = 1 << 20
 	// Small messages are not counted among those being read: they are there, or nearly, when their reading begins.
 	Small = 64 << 10
-	// window is what a connection may hold of a message whose reader waits.
-	window = 256 << 10
 )
 
 const (
@@ -36,7 +36,7 @@ var ErrFull = errors.New("no room for the message")
 
 // Options of a Room.
 type Options struct {
-	// Bytes that may be held when the reading of a message begins; messages that have begun may fill twice as much. Above 0.
+	// Bytes that may be held when the reading of a message begins. Above 0, and no message is larger.
 	Bytes int64
 	// Reads of messages that are not small which may be under way; 0 is 256. A read that takes longer than a second gives
 	// its place to others: then only its bytes count.
@@ -75,7 +75,7 @@ func New(o Options) *Room {
 	if r.wait <= 0 {
 		r.wait = defaultWait
 	}
-	r.most = int(max(leastWaiting, r.bytes/window))
+	r.most = int(max(leastWaiting, r.bytes/First))
 	return r
 }
 

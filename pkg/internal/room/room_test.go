@@ -75,10 +75,34 @@ func TestAReaderWaitsForASecondAndIsThenRefused(t *testing.T) {
 	})
 }
 
+func TestWhatASlowClientHasNotSentYetMayBeHadByOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := New(Options{Bytes: 8 * Chunk, Wait: 2 * time.Second})
+		announced := begin(t, r, 8*Chunk)
+		start := time.Now()
+		other := begin(t, r, Chunk)
+		if time.Since(start) != slow || r.State().Bytes != First+Chunk {
+			t.Errorf("it began after %s, %+v", time.Since(start), r.State())
+		}
+		if err := announced.Need(t.Context(), 3*Chunk); err != nil || r.State().Bytes != 4*Chunk {
+			t.Errorf("what comes all the same is counted: %v, %+v", err, r.State())
+		}
+		announced.Read(8 * Chunk)
+		if r.State().Bytes != 9*Chunk {
+			t.Errorf("%+v", r.State())
+		}
+		announced.Free()
+		other.Free()
+		if s := r.State(); s != (State{}) {
+			t.Errorf("left: %+v", s)
+		}
+	})
+}
+
 func TestAMessageThatHasBegunGoesBeforeThoseThatHaveNotAndMayFillTwiceTheBound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := New(Options{Bytes: Chunk})
-		a := begin(t, r, 8*Chunk)
+		a := begin(t, r, -1)
 		if err := a.Need(t.Context(), 2*Chunk); err != nil {
 			t.Fatal(err)
 		}
@@ -181,7 +205,7 @@ func TestARoomThatIsNilHasRoomForEverything(t *testing.T) {
 func TestWhateverReadersDoTheRoomIsAsItWas(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		seed := rapid.Uint64().Draw(rt, "seed")
-		bytes := int64(rapid.IntRange(1, 4*Chunk).Draw(rt, "bound"))
+		bytes := int64(rapid.IntRange(4*Chunk, 20*Chunk).Draw(rt, "bound"))
 		n := rapid.IntRange(1, 40).Draw(rt, "readers")
 		synctest.Test(t, func(t *testing.T) {
 			r := New(Options{Bytes: bytes, Reads: 3})
@@ -199,7 +223,7 @@ func TestWhateverReadersDoTheRoomIsAsItWas(t *testing.T) {
 								if h.Need(ctx, min(at+Chunk, size)) != nil {
 									break
 								}
-								if held := r.State().Bytes; held > 2*bytes+int64(n)*Chunk {
+								if held := r.State().Bytes; held > 2*bytes+Chunk {
 									over.Store(held)
 								}
 							}
