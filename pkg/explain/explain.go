@@ -259,12 +259,19 @@ func (b *Breaker) words() string {
 		return text + ": a few calls find out whether it is back, the others are refused"
 	}
 	text += map[string]string{
-		"failures": ", since calls failed", "slow": ", since calls were slow", "no_endpoint": ", since no endpoint can serve the target",
+		"failures": ", since " + of(b.Failures, b.Calls, "failed"), "slow": ", since " + of(b.Slow, b.Calls, "were slow"), "no_endpoint": ", since no endpoint can serve the target",
 	}[b.Why]
 	if b.Until != nil {
 		text += fmt.Sprintf(", for another %s", max(time.Until(*b.Until), 0).Round(time.Second))
 	}
 	return text
+}
+
+func of(n, all uint32, what string) string {
+	if all == 0 {
+		return "calls that were to find out whether it is back " + what
+	}
+	return fmt.Sprintf("%d of %d calls %s", n, all, what)
 }
 
 // why says in words how the call comes to its target; split tells that rules or a script were asked.

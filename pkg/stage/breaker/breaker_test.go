@@ -40,7 +40,9 @@ func TestOnlyTheTargetsOwnFailuresOpenItsBreaker(t *testing.T) { // O-26
 		times(t, s, v1, 9, failing(fault.UpstreamFailed))
 		wantState(t, s, v1, Closed)
 		times(t, s, v1, 1, failing(fault.UpstreamTimeout))
-		wantState(t, s, v1, Open)
+		if r := s.Explain(v1); r.State != Open || r.Why != Failures || r.Calls != 20 || r.Failures != 20 {
+			t.Fatalf("%+v", r)
+		}
 		wantState(t, s, v2, Closed)
 		if sent, err := do(s, v1, fine); sent || refusedBy(err) != fault.CircuitOpen {
 			t.Errorf("sent %v, %v", sent, err)
@@ -133,7 +135,7 @@ func TestSlowCallsOpenWhereItIsSaidWhatIsSlow(t *testing.T) {
 	times(t, s, to, 11, slow)
 	wantState(t, s, to, Closed)
 	times(t, s, to, 1, slow) // 12 of 20
-	if r := s.Explain(to); r.State != Open || r.Why != Slow {
+	if r := s.Explain(to); r.State != Open || r.Why != Slow || r.Calls != 20 || r.Slow != 12 || r.Failures != 0 {
 		t.Errorf("%+v", r)
 	}
 	_, err := do(s, to, fine)

@@ -22,8 +22,11 @@ type phase struct {
 	counts *gobreaker.TwoStepCircuitBreaker[struct{}] // of a closed or opened one
 	slow   *slowWindow                                // of a closed one; nil when no call is slow
 
-	failed atomic.Bool // closed: a call has
-	over   atomic.Bool // closed: too many have
+	failed atomic.Bool      // closed: a call has
+	over   atomic.Bool      // closed: too many have
+	atOver gobreaker.Counts // closed: what was counted then; gobreaker itself begins anew
+
+	opening tally // opened: what was counted when it opened
 
 	probing    atomic.Bool // opened: gobreaker lets probes through
 	told       atomic.Bool // and that has been told
@@ -88,7 +91,7 @@ func closedPhase(policy inference.Breaker, why Reason, now time.Time) *phase {
 	p.counts = gobreaker.NewTwoStepCircuitBreaker[struct{}](gobreaker.Settings{
 		Interval: policy.Window, BucketPeriod: max(policy.Window/parts, 1),
 		Timeout:     never,
-		ReadyToTrip: p.tooMany,
+		ReadyToTrip: p.trips,
 		IsExcluded:  isExcluded,
 		// It is called within gobreaker's lock, and so only notes.
 		OnStateChange: func(string, gobreaker.State, gobreaker.State) { p.over.Store(true) },
@@ -102,6 +105,29 @@ func closedPhase(policy inference.Breaker, why Reason, now time.Time) *phase {
 // tooMany reports whether enough of the calls within the window failed.
 func (p *phase) tooMany(n gobreaker.Counts) bool {
 	return over(n.TotalFailures, n.TotalFailures+n.TotalSuccesses, p.policy.MinCalls, p.policy.Failures)
+}
+
+// trips is tooMany for gobreaker, which asks within its lock, and no more once the answer was yes.
+func (p *phase) trips(n gobreaker.Counts) bool {
+	if !p.tooMany(n) {
+		return false
+	}
+	p.atOver = n // before over says that it is there
+	return true
+}
+
+// counted gives what a closed phase has within the window.
+func (p *phase) counted() tally {
+	p.counts.State() // forgets what is older
+	n := p.counts.Counts()
+	if p.over.Load() {
+		n = p.atOver
+	}
+	t := tally{calls: n.TotalFailures + n.TotalSuccesses, failed: n.TotalFailures}
+	if p.slow != nil {
+		t.slow = p.slow.now().slow
+	}
+	return t
 }
 
 // over reports whether n of all, which must be enough, are at least that share.

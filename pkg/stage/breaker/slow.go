@@ -16,7 +16,7 @@ type slowWindow struct {
 	buckets [parts]tally
 }
 
-type tally struct{ calls, slow uint32 }
+type tally struct{ calls, failed, slow uint32 }
 
 func newSlowWindow(window time.Duration, now time.Time) *slowWindow {
 	return &slowWindow{begin: now, part: max(window/parts, 1)}

@@ -49,7 +49,8 @@ type Report struct {
 	Until *time.Time `json:"until,omitempty"`
 	// Opened is how many times in a row it has opened: each time it stays so for twice as long.
 	Opened int `json:"opened,omitempty"`
-	// Calls that ended within the window, of a closed one; of them those that failed, and those that were slow.
+	// Calls that ended within the window; of them those that failed, and those that were slow. Of one that is not closed: when
+	// it opened, and 0 where it opened by a probe.
 	Calls    uint32 `json:"calls"`
 	Failures uint32 `json:"failures"`
 	Slow     uint32 `json:"slow"`

@@ -204,6 +204,9 @@ func (b *breaker) move(next kind, why Reason) {
 	case opened:
 		last = openFor(b.policy, b.before)
 		n = openedPhase(b.policy, why, now, last)
+		if p := b.phase.Load(); p.kind == closed {
+			n.opening = p.counted()
+		}
 		b.before++
 	case halfOpen:
 		n = openedPhase(b.policy, why, now, 1)

@@ -120,16 +120,13 @@ func (b *breaker) report(now time.Time) Report {
 	}
 	switch p.kind {
 	case opened:
+		r.Calls, r.Failures, r.Slow = p.opening.calls, p.opening.failed, p.opening.slow
 		if r.State == Open {
 			r.Until = &p.until
 		}
 	case closed:
-		p.counts.State() // forgets what is older than the window
-		n := p.counts.Counts()
-		r.Calls, r.Failures = n.TotalFailures+n.TotalSuccesses, n.TotalFailures
-		if p.slow != nil {
-			r.Slow = p.slow.now().slow
-		}
+		n := p.counted()
+		r.Calls, r.Failures, r.Slow = n.calls, n.failed, n.slow
 	default:
 	}
 	if force := State(b.force.Load()); force != Auto {
