@@ -72,6 +72,7 @@ func (e *Explainer) Explain(ctx context.Context, q Question) (*Report, error) {
 	e.limits(ctx, c, r)
 	e.target(ctx, c, r)
 	r.Timeout = e.timeout(c)
+	r.Fallback = fallbackOf(c)
 	r.Served = r.Refusal == nil
 	return r, nil
 }

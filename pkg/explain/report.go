@@ -37,7 +37,9 @@ type Report struct {
 	Mirror  *Mirror                `json:"mirror,omitempty"` // nil when calls are not copied
 	Limits  []Limit                `json:"limits"`           // in the order in which they are drawn from
 	Timeout *Timeout               `json:"timeout,omitempty"`
-	Notes   []string               `json:"notes,omitempty"` // what could not be found out
+	// Fallback is what answers in place of an outage; nil: the error itself.
+	Fallback *Fallback `json:"fallback,omitempty"`
+	Notes    []string  `json:"notes,omitempty"` // what could not be found out
 }
 
 // Refusal is what a call would be refused with.

@@ -64,6 +64,9 @@ func (r *Report) WriteText(w io.Writer) error {
 			row("", "%s", t.Dynamic.Why)
 		}
 	}
+	if r.Fallback != nil {
+		row("fallback", "%s", r.Fallback.words())
+	}
 	for _, n := range r.Notes {
 		row("note", "%s", n)
 	}
