@@ -122,15 +122,17 @@ func (c *conn) cut() {
 // inUse reports whether the server at the other end has taken c and has not taken leave since.
 func (c *conn) inUse() bool { return c.cc.GetState() == connectivity.Ready }
 
-// renew has c look at once for a server that could not be reached before, and waits for what comes of it.
+// renewWait is how long a question waits for a connection that could not be made to be tried again, before it is answered
+// by why it could not.
+const renewWait = 250 * time.Millisecond
+
+// renew has c look at once for a server that could not be reached before, and waits a moment for what comes of it.
 func (c *conn) renew(ctx context.Context) {
 	if c.cc.GetState() != connectivity.TransientFailure {
 		return
 	}
 	c.cc.ResetConnectBackoff()
-	for state := connectivity.TransientFailure; c.cc.WaitForStateChange(ctx, state); {
-		if state = c.cc.GetState(); state == connectivity.Ready || state == connectivity.TransientFailure {
-			return
-		}
-	}
+	ctx, cancel := context.WithTimeout(ctx, renewWait) // the state shows success alone: until then it stays what it is
+	defer cancel()
+	c.cc.WaitForStateChange(ctx, connectivity.TransientFailure)
 }

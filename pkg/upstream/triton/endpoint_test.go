@@ -29,6 +29,7 @@ type known struct {
 	ignorance
 	mu      sync.Mutex
 	states  map[string]inference.Readiness // by endpoint
+	out     map[string]bool                // silent
 	changed func(string)
 	kicks   atomic.Int64
 }
@@ -45,13 +46,28 @@ func (k *known) State(endpoint, _, _ string) inference.Readiness {
 
 func (k *known) Up(endpoint string) bool { return k.State(endpoint, "", "") == inference.Ready }
 
+func (k *known) Out(endpoint string) (out, silent bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.out[endpoint], k.out[endpoint]
+}
+
+// goOut has an endpoint that does not answer.
+func (k *known) goOut(endpoint string) {
+	k.mu.Lock()
+	k.out = map[string]bool{endpoint: true}
+	k.states = map[string]inference.Readiness{endpoint: inference.NotReady}
+	k.mu.Unlock()
+	k.changed("")
+}
+
 func (k *known) Kick(string, string) { k.kicks.Add(1) }
 
 func (k *known) NotReady(string, string, string) { k.kicks.Add(1) }
 
 func (k *known) set(model string, states map[string]inference.Readiness) {
 	k.mu.Lock()
-	k.states = states
+	k.states, k.out = states, nil
 	k.mu.Unlock()
 	k.changed(model)
 }

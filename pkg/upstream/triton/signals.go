@@ -26,6 +26,7 @@ func (s *seat) learn(failed error) {
 		switch dialed(f) {
 		case dialRefused:
 			up.health.Refused(s.ep.name, f.Cause)
+			s.pool.changed() // others hear of it in a moment
 		case dialLate:
 			up.health.Doubt(s.ep.name)
 		case dialNever:
@@ -40,10 +41,12 @@ func (s *seat) learn(failed error) {
 		s.ep.pinged(f)
 	case fault.ModelNotReady:
 		up.health.NotReady(s.ep.name, s.pool.model, s.pool.version)
+		s.pool.changed()
 	case fault.ModelNotFound:
 		up.health.Kick(s.pool.model, s.pool.version)
 	case fault.Draining:
 		up.health.Leaving(s.ep.name, f)
+		s.pool.changed()
 	default:
 		if f.Upstream {
 			s.ep.answers()
