@@ -142,6 +142,9 @@ func TestTheCallersOwnDoingOpensNoBreaker(t *testing.T) { // O-26
 	}
 	cancel()
 	wg.Wait()
+	if _, err := server.Await(t.Context(), "fraud", func(s sandbox.Seen) bool { return s.InFlight == 0 }); err != nil {
+		t.Fatal(err)
+	}
 	undo()
 	for range 30 {
 		brief, end := context.WithTimeout(t.Context(), time.Nanosecond)

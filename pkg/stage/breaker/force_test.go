@@ -104,18 +104,29 @@ func (b *board) lose() {
 	clear(b.texts)
 }
 
+// left counts what is shared.
+func (b *board) left() int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return len(b.ids)
+}
+
 func (b *board) setDown(down bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.down = down
 }
 
-// replicas are stages that share b.
-func replicas(t *testing.T, b *board, n int) []*Stage {
+// replicas are stages that share b; each tells its own changed, where there is one.
+func replicas(t *testing.T, b *board, n int, changed ...func(Change)) []*Stage {
 	t.Helper()
 	var all []*Stage
-	for range n {
-		s := New(Options{Policy: func(string) inference.Breaker { return usual }, Shared: b})
+	for i := range n {
+		o := Options{Policy: func(string) inference.Breaker { return usual }, Shared: b}
+		if i < len(changed) {
+			o.Changed = changed[i]
+		}
+		s := New(o)
 		ctx, stop := context.WithCancel(t.Context())
 		var done sync.WaitGroup
 		done.Go(func() { s.Watch(ctx) })
@@ -214,11 +225,10 @@ func TestWhatIsForcedIsBounded(t *testing.T) {
 func TestReplicasFollowWithinTwoSeconds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBoard()
-		var heard []string
-		all := replicas(t, b, 3)
-		all[1].opts.Changed = func(c Change) {
+		var heard []string // while this test waits
+		all := replicas(t, b, 3, nil, func(c Change) {
 			heard = append(heard, fmt.Sprintf("%s %s/%s %s to %s", c.Who, c.Model, c.Target, c.From, c.To))
-		}
+		})
 		to, _ := target("model_v1")
 		times(t, all[1], to, 1, fine)
 		if a := force(t, all[0], Open, "ann"); a.Scope != AllReplicas {
@@ -238,6 +248,7 @@ func TestReplicasFollowWithinTwoSeconds(t *testing.T) {
 		force(t, all[0], Auto, "ann")
 		pass(2 * time.Second)
 		wantForced(t, Auto, all...)
+		synctest.Wait()
 		want := []string{"ann fraud/model_v1 auto to open", "bob fraud/model_v1 open to closed", " fraud/model_v1 closed to auto"}
 		if !slices.Equal(heard, want) {
 			t.Errorf("heard %q", heard)
@@ -269,8 +280,8 @@ func TestWithoutRedisAChangeHoldsHereAndIsSharedLater(t *testing.T) {
 		b.setDown(false)
 		pass(3 * time.Second)
 		wantForced(t, Auto, all...)
-		if len(b.ids) != 0 {
-			t.Errorf("left: %v", b.ids)
+		if n := b.left(); n != 0 {
+			t.Errorf("%d are left", n)
 		}
 	})
 }
@@ -298,8 +309,8 @@ func TestWhatRedisLosesIsPutThereAgain(t *testing.T) {
 		b.lose()
 		pass(3 * time.Second)
 		wantForced(t, Open, all...)
-		if len(b.ids) != 1 {
-			t.Errorf("there is %v", b.ids)
+		if n := b.left(); n != 1 {
+			t.Errorf("there are %d", n)
 		}
 		late := replicas(t, b, 1)[0]
 		pass(2 * time.Second)
