@@ -4,6 +4,7 @@ import (
 	"container/heap"
 	"context"
 	"errors"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -25,10 +26,10 @@ type endpoint struct {
 
 	live      inference.Readiness // of the server itself
 	how       outage
-	good, bad int  // answers to ServerLive in a row
-	indexed   bool // its index has been read since it came up
-	models    map[string]map[string]*entry
-	queue     queue // of wanted entries that are not being probed
+	good, bad int                 // answers to ServerLive in a row
+	indexed   bool                // its index has been read since it came up
+	models    map[string][]*entry // by model
+	queue     queue               // of wanted entries that are not being probed
 
 	askLife   chan struct{} // ask now
 	readIndex chan struct{}
@@ -37,7 +38,7 @@ type endpoint struct {
 
 func newEndpoint(p *Prober, name string) *endpoint {
 	e := &endpoint{
-		p: p, name: name, models: make(map[string]map[string]*entry),
+		p: p, name: name, models: make(map[string][]*entry),
 		askLife: make(chan struct{}, 1), readIndex: make(chan struct{}, 1), newDue: make(chan struct{}, 1),
 	}
 	e.ctx, e.stop = context.WithCancel(p.ctx)
@@ -63,25 +64,29 @@ func (e *endpoint) traffic() Traffic { return *e.calls.Load() }
 
 func (e *endpoint) server() tritonpb.GRPCInferenceServiceClient { return *e.client.Load() }
 
+// known gives what is known of a version; nil when nothing is.
+func (e *endpoint) known(model, version string) *entry {
+	for _, n := range e.models[model] { // few, so that a list is smaller than a map and no slower
+		if n.version == version {
+			return n
+		}
+	}
+	return nil
+}
+
 // entry gives the entry of k, and makes it.
 func (e *endpoint) entry(k key) *entry {
-	versions := e.models[k.model]
-	if versions == nil {
-		versions = make(map[string]*entry, 1)
-		e.models[k.model] = versions
-	}
-	n := versions[k.version]
+	n := e.known(k.model, k.version)
 	if n == nil {
-		n = &entry{key: k, place: -1}
-		versions[k.version] = n
+		n = &entry{key: e.p.name(k), place: -1}
+		e.models[k.model] = append(e.models[k.model], n)
 	}
 	return n
 }
 
 func (e *endpoint) drop(n *entry) {
-	versions := e.models[n.model]
-	delete(versions, n.version)
-	if len(versions) == 0 {
+	versions := slices.DeleteFunc(e.models[n.model], func(o *entry) bool { return o == n })
+	if e.models[n.model] = versions; len(versions) == 0 {
 		delete(e.models, n.model)
 	}
 	e.p.changed[n.model] = struct{}{}
@@ -95,7 +100,7 @@ func (e *endpoint) want(k key, now time.Time) {
 	}
 	n.wanted = true
 	if !n.probing {
-		n.due = now
+		n.due = e.p.at(now)
 		heap.Push(&e.queue, n)
 		wake(e.newDue)
 	}
@@ -103,13 +108,13 @@ func (e *endpoint) want(k key, now time.Time) {
 
 // unwant has k probed no longer; the index decides what is known of it.
 func (e *endpoint) unwant(k key) {
-	n := e.models[k.model][k.version]
+	n := e.known(k.model, k.version)
 	if n == nil {
 		return
 	}
-	n.wanted, n.probed = false, time.Time{}
+	n.wanted, n.probed = false, 0
 	if n.place >= 0 {
-		heap.Remove(&e.queue, n.place)
+		heap.Remove(&e.queue, int(n.place))
 	}
 	if !n.listed {
 		e.drop(n)
@@ -117,11 +122,11 @@ func (e *endpoint) unwant(k key) {
 	}
 }
 
-// hurry makes an entry due now.
+// hurry makes an entry due now, before all that has been due for long.
 func (e *endpoint) hurry(n *entry) {
-	if now := time.Now(); n.place >= 0 && now.Before(n.due) {
-		n.due = now
-		heap.Fix(&e.queue, n.place)
+	if n.place >= 0 {
+		n.due = 0
+		heap.Fix(&e.queue, int(n.place))
 		wake(e.newDue)
 	}
 }
@@ -282,13 +287,13 @@ func (e *endpoint) setLive(live inference.Readiness, how outage, why error) {
 		e.indexed = false
 		for _, versions := range e.models {
 			for _, n := range versions {
-				n.state, n.probed, n.good, n.bad = inference.NotReady, time.Time{}, 0, 0
+				n.state, n.probed, n.good, n.bad = inference.NotReady, 0, 0, 0
 			}
 		}
 	case before == inference.NotReady:
 		wake(e.readIndex)
 		for _, n := range e.queue { // all alike, so that the heap stays one
-			n.due = time.Time{}
+			n.due = 0
 		}
 		wake(e.newDue)
 	}

@@ -74,12 +74,13 @@ type Prober struct {
 	tell   func(model string)
 
 	news  chan struct{} // wakes the notifier
+	began time.Time     // instants count from here
 	table               // what is known, and its lock
 }
 
 // New makes a Prober that does nothing until Begin.
 func New(o Options) *Prober {
-	p := &Prober{opts: o.complete(), news: make(chan struct{}, 1)}
+	p := &Prober{opts: o.complete(), news: make(chan struct{}, 1), began: time.Now()}
 	p.ctx, p.stop = context.WithCancel(context.Background())
 	p.table.init()
 	return p
@@ -171,6 +172,7 @@ func (p *Prober) planLoop() {
 		select {
 		case <-tick.C:
 		case <-review.C:
+			p.forgetNames()
 			for _, m := range p.knownModels() {
 				p.review(m)
 			}
@@ -255,7 +257,7 @@ func (p *Prober) State(endpoint, model, version string) inference.Readiness {
 	case e == nil, e.live == inference.NotReady:
 		return inference.NotReady
 	}
-	if entry := e.models[model][version]; entry != nil {
+	if entry := e.known(model, version); entry != nil {
 		return entry.state
 	}
 	return inference.Unknown

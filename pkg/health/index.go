@@ -2,7 +2,7 @@ package health
 
 import (
 	"context"
-	"time"
+	"slices"
 
 	"github.com/model-gateway/model-gateway/pkg/inference"
 	"github.com/model-gateway/model-gateway/proto/triton"
@@ -48,7 +48,7 @@ func (e *endpoint) list(rows []*tritonpb.RepositoryIndexResponse_ModelIndex) {
 		e.listRow(n, row)
 	}
 	for _, versions := range e.models {
-		for _, n := range versions {
+		for _, n := range slices.Clone(versions) { // drop changes the list
 			if _, there := seen[n]; !there && n.listed {
 				e.listRow(n, nil)
 				if !n.wanted {
@@ -87,5 +87,5 @@ func (e *endpoint) listRow(n *entry, row *tritonpb.RepositoryIndexResponse_Model
 
 // probedLately reports whether the last probe of n says more than the index does.
 func (e *endpoint) probedLately(n *entry) bool {
-	return n.wanted && !n.probed.IsZero() && time.Since(n.probed) < 2*max(e.p.opts.Every, e.stretched())+e.p.opts.Timeout
+	return n.wanted && n.probed != 0 && e.p.since(n.probed) < 2*max(e.p.opts.Every, e.stretched())+e.p.opts.Timeout
 }

@@ -15,15 +15,15 @@ import (
 type queue []*entry
 
 func (q queue) Len() int           { return len(q) }
-func (q queue) Less(i, j int) bool { return q[i].due.Before(q[j].due) }
+func (q queue) Less(i, j int) bool { return q[i].due < q[j].due }
 func (q queue) Swap(i, j int) {
 	q[i], q[j] = q[j], q[i]
-	q[i].place, q[j].place = i, j
+	q[i].place, q[j].place = int32(i), int32(j) //nolint:gosec // bounded by the number of versions
 }
 
 func (q *queue) Push(x any) {
 	n := x.(*entry)
-	n.place = len(*q)
+	n.place = int32(len(*q)) //nolint:gosec // likewise
 	*q = append(*q, n)
 }
 
@@ -72,7 +72,7 @@ func (e *endpoint) next(now time.Time) (*entry, time.Duration) {
 	if len(e.queue) == 0 {
 		return nil, time.Hour
 	}
-	if wait := e.queue[0].due.Sub(now); wait > 0 {
+	if wait := time.Duration(e.queue[0].due - e.p.at(now)); wait > 0 {
 		return nil, wait
 	}
 	n := heap.Pop(&e.queue).(*entry)
@@ -93,7 +93,7 @@ func (e *endpoint) probe(n *entry) {
 	n.probing = false
 	wait := e.answered(n, answer.GetReady(), err)
 	if n.wanted {
-		n.due = begin.Add(wait)
+		n.due = e.p.at(begin.Add(wait))
 		heap.Push(&e.queue, n)
 		wake(e.newDue)
 	}
@@ -103,7 +103,7 @@ func (e *endpoint) probe(n *entry) {
 func (e *endpoint) answered(n *entry, ready bool, err error) time.Duration {
 	o := e.p.opts
 	every := max(o.Every, e.stretched())
-	if time.Now().Before(n.hot) {
+	if e.p.since(n.hot) < 0 {
 		every = o.Every
 	}
 	if err != nil {
@@ -120,11 +120,11 @@ func (e *endpoint) answered(n *entry, ready bool, err error) time.Duration {
 	if !n.wanted || e.live == inference.NotReady {
 		return every // asked before it mattered no longer, or before the endpoint went out
 	}
-	first := n.probed.IsZero()
-	n.probed = time.Now()
+	first := n.probed == 0
+	n.probed = e.p.at(time.Now())
 	if ready {
-		n.good, n.bad = n.good+1, 0
-		if first || n.state == inference.Unknown || n.good >= o.UpAfter {
+		n.good, n.bad = oneMore(n.good), 0
+		if first || n.state == inference.Unknown || int(n.good) >= o.UpAfter {
 			e.setState(n, inference.Ready)
 		}
 		if n.state != inference.Ready {
@@ -132,8 +132,8 @@ func (e *endpoint) answered(n *entry, ready bool, err error) time.Duration {
 		}
 		return every
 	}
-	n.good, n.bad = 0, n.bad+1
-	if first || n.state == inference.Unknown || n.bad >= o.DownAfter {
+	n.good, n.bad = 0, oneMore(n.bad)
+	if first || n.state == inference.Unknown || int(n.bad) >= o.DownAfter {
 		if n.state == inference.Ready {
 			wake(e.readIndex) // has it been unloaded, or has it failed?
 		}

@@ -53,7 +53,7 @@ func (p *Prober) NotReady(endpoint, model, version string) {
 	p.kicked[k] = now
 	e.want(k, now)
 	n := e.entry(k)
-	n.good, n.bad, n.probed, n.hot = 0, e.p.opts.DownAfter, now, now.Add(hot)
+	n.good, n.bad, n.probed, n.hot = 0, most, p.at(now), p.at(now.Add(hot))
 	if n.state != inference.NotReady {
 		wake(e.readIndex) // has it been unloaded, or has it failed?
 	}

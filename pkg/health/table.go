@@ -3,6 +3,7 @@ package health
 import (
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -15,6 +16,7 @@ type key struct{ model, version string }
 type table struct {
 	mu        sync.RWMutex
 	endpoints map[string]*endpoint
+	names     map[key]*key
 	plan      map[key]struct{}  // versions that matter
 	kicked    map[key]time.Time // lately
 	views     map[string]view   // what Versions says of each model
@@ -26,24 +28,67 @@ type table struct {
 // view is the versions of a model.
 type view map[string]*inference.VersionState
 
-// entry is one version of a model on one endpoint.
+// entry is one version of a model on one endpoint. There may be millions, so it is kept small.
 type entry struct {
-	key
+	*key           // shared by all endpoints
+	due    instant // of the next probe
+	probed instant // when ModelReady last said something; 0: the index decides
+	hot    instant // until then it is probed at the shortest interval
+
+	place     int32 // in the endpoint's queue; -1 when it is not there
+	good, bad uint8 // answers in a row, most at most
 	state     inference.Readiness
-	probed    time.Time // when ModelReady last said something; zero: the index decides
-	good, bad int       // answers in a row
-	hot       time.Time // until then it is probed at the shortest interval
 
 	listed, unloaded bool // by the index
+	wanted           bool
+	probing          bool
+}
 
-	wanted  bool
-	probing bool
-	due     time.Time // of the next probe
-	place   int       // in the endpoint's queue; -1 when it is not there
+// most is as far as answers are counted.
+const most = 255
+
+func oneMore(n uint8) uint8 {
+	if n < most {
+		n++
+	}
+	return n
+}
+
+// instant is a point in time, counted from the start of the prober, by a clock that nobody sets; 0 is none.
+type instant time.Duration
+
+func (p *Prober) at(t time.Time) instant { return instant(t.Sub(p.began)) + 1 }
+
+func (p *Prober) since(i instant) time.Duration { return time.Duration(p.at(time.Now()) - i) }
+
+// name gives the one copy of k. Its names may be parts of larger texts, which it does not keep alive.
+func (t *table) name(k key) *key {
+	n := t.names[k]
+	if n == nil {
+		n = &key{strings.Clone(k.model), strings.Clone(k.version)}
+		t.names[*n] = n
+	}
+	return n
+}
+
+// forgetNames drops those that no endpoint knows any more.
+func (t *table) forgetNames() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for k := range t.names {
+		known := false
+		for _, e := range t.endpoints {
+			known = known || e.known(k.model, k.version) != nil
+		}
+		if !known {
+			delete(t.names, k)
+		}
+	}
 }
 
 func (t *table) init() {
 	t.endpoints = make(map[string]*endpoint)
+	t.names = make(map[key]*key)
 	t.plan = make(map[key]struct{})
 	t.kicked = make(map[key]time.Time)
 	t.views = make(map[string]view)
@@ -98,8 +143,8 @@ func (p *Prober) review(model string) {
 		v = make(view)
 	}
 	for _, e := range p.endpoints {
-		for version := range e.models[model] {
-			if version != "" && v[version] == nil {
+		for _, n := range e.models[model] {
+			if version := n.version; version != "" && v[version] == nil {
 				v[version] = &inference.VersionState{Version: version, Since: now}
 			}
 		}
@@ -123,7 +168,7 @@ func (p *Prober) judge(s *inference.VersionState, model, version string, now tim
 	up, ready := 0, 0
 	gone = true
 	for _, e := range p.endpoints {
-		entry := e.models[model][version]
+		entry := e.known(model, version)
 		known = known || entry != nil
 		if e.live != inference.Ready {
 			continue
@@ -137,7 +182,7 @@ func (p *Prober) judge(s *inference.VersionState, model, version string, now tim
 			gone = false
 		case entry.listed && !entry.unloaded:
 			gone = false
-		case !entry.listed && entry.probed.IsZero() && (entry.wanted || !e.indexed):
+		case !entry.listed && entry.probed == 0 && (entry.wanted || !e.indexed):
 			gone = false // nobody has said anything of it yet
 		}
 	}
