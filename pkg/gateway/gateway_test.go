@@ -563,8 +563,8 @@ func TestAReloadThatWouldTakeARestartChangesNothing(t *testing.T) {
 }
 
 func TestTheOrderOfStagesIsCheckedAndShown(t *testing.T) {
-	g := &Gateway{protection: &protection{}}
-	if got, want := strings.Join(view{g}.Stages(), " "), "observe ids door identify read authorize resolve limit split mirror fallback breaker deadline inject forward"; got != want {
+	g := &Gateway{protection: &protection{}, overload: &overload{}}
+	if got, want := strings.Join(view{g}.Stages(), " "), "observe ids door identify read authorize resolve limit split mirror admit fallback breaker deadline inject forward"; got != want {
 		t.Errorf("the pipeline is %s, want %s", got, want)
 	}
 }
