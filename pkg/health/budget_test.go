@@ -40,8 +40,8 @@ func (*counter) NewStream(context.Context, *grpc.StreamDesc, string, ...grpc.Cal
 
 var wide = flag.Bool("wide", false, "probe a hundred endpoints, and not five")
 
-// TestTenThousandModelsOnAHundredEndpointsMakeNoStorm has every one of 30,000 versions wanted on every endpoint.
-func TestTenThousandModelsOnAHundredEndpointsMakeNoStorm(t *testing.T) {
+// TestThirtyThousandVersionsMakeNoStormOfProbes has every one of 30,000 versions wanted on every endpoint.
+func TestThirtyThousandVersionsMakeNoStormOfProbes(t *testing.T) {
 	endpoints, models := 5, 10_000
 	if *wide {
 		endpoints = 100
@@ -92,7 +92,7 @@ func TestTenThousandModelsOnAHundredEndpointsMakeNoStorm(t *testing.T) {
 		if all-before < int64(endpoints)*45*int64(long/time.Second) {
 			t.Errorf("only %d probes in %s", all-before, long)
 		}
-		if each > 120 {
+		if each > 120+400/int64(endpoints) { // the list of versions itself is shared by all
 			t.Errorf("%d bytes for each version on each endpoint", each)
 		}
 		p.Kick("model-0", "1")
