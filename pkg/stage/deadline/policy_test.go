@@ -66,7 +66,7 @@ func TestATimeoutMovesByStepsAndWithinItsBounds(t *testing.T) {
 		if float64(got) > float64(now)*1.25+1 || float64(got) < float64(now)*.9-1 {
 			t.Fatalf("%s is more than a step from %s", got, now)
 		}
-		if want := max(limits.Dynamic.Floor, time.Duration(limits.Dynamic.Factor*float64(l.p999))); !l.beyond && want <= limits.Max && (got-want)*(now-want) < 0 {
+		if want := max(limits.Dynamic.Floor, time.Duration(limits.Dynamic.Factor*float64(l.p999))); !l.beyond && want <= limits.Max && (got > want && now < want || got < want && now > want) {
 			t.Fatalf("from %s to %s is past %s", now, got, want)
 		}
 	})

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"math"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -20,6 +21,15 @@ import (
 // fraud is the target of all these tests.
 var fraud = &inference.Target{Name: "model_v1", Model: "fraud", Version: "1", Upstream: "triton", Asked: "fraud"}
 
+// changing is held while a test changes what the table's loop reads.
+var changing sync.Mutex
+
+func change(f func()) {
+	changing.Lock()
+	defer changing.Unlock()
+	f()
+}
+
 // oracle is a Prometheus that says what a test has it say.
 type oracle struct {
 	p999, count, age float64
@@ -29,6 +39,8 @@ type oracle struct {
 }
 
 func (o *oracle) Vector(_ context.Context, expr string, each func(map[string]string, float64)) error {
+	changing.Lock()
+	defer changing.Unlock()
 	o.asked++
 	if expr != Expression {
 		return errors.New("another question")
@@ -54,7 +66,10 @@ type room struct {
 func newRoom(t *testing.T, o *oracle) *room {
 	r := &room{t: t, stats: stats.NewRegistry(nil), limits: users}
 	options := Options{
-		Stats: r.stats, Timeouts: func(string) inference.Timeouts { return r.limits },
+		Stats: r.stats, Timeouts: func(string) (now inference.Timeouts) {
+			change(func() { now = r.limits })
+			return now
+		},
 		Targets: func() []*inference.Target { return []*inference.Target{fraud} },
 		Log:     slog.New(slog.NewTextHandler(&r.log, nil)),
 	}
@@ -102,14 +117,14 @@ func TestTheTimeoutFollowsPrometheusStepByStep(t *testing.T) {
 		r.has(48600*time.Millisecond, ByPrometheus)
 		r.wait(60)
 		r.has(6*time.Second, ByPrometheus)
-		o.p999 = 20
+		change(func() { o.p999 = 20 })
 		r.wait(1)
 		r.has(7500*time.Millisecond, ByPrometheus)
 		r.wait(1)
 		r.has(9375*time.Millisecond, ByPrometheus)
 		r.wait(60)
 		r.has(30*time.Second, ByPrometheus)
-		o.p999 = 0.002
+		change(func() { o.p999 = 0.002 })
 		r.wait(60)
 		r.has(2*time.Second, ByPrometheus)
 		if o.asked != 1+60+1+1+1+60+60 {
@@ -206,7 +221,7 @@ func TestWithoutAWordOfPrometheusTheLastGoodOneCountsForAMinuteAndThenTheOwnWind
 			r.wait(60)
 			r.has(6*time.Second, ByPrometheus)
 			good := *o
-			bad(o)
+			change(func() { bad(o) })
 			for range 3 { // from 15 s, from 30 s, and from 45 s until a minute is over
 				r.wait(1)
 				r.has(6*time.Second, ByStale)
@@ -214,15 +229,15 @@ func TestWithoutAWordOfPrometheusTheLastGoodOneCountsForAMinuteAndThenTheOwnWind
 			r.wait(1)
 			r.has(time.Minute, ByMax) // nothing has been seen here
 
-			*o = good
+			change(func() { *o = good })
 			r.wait(60)
-			bad(o)
+			change(func() { bad(o) })
 			r.saw(MinSamples, stats.OK, 8*time.Second)
 			r.wait(3)
 			r.has(6*time.Second, ByStale)
 			r.wait(1)
 			r.has(7500*time.Millisecond, ByStats)
-			*o = good
+			change(func() { *o = good })
 			r.wait(1)
 			r.has(6750*time.Millisecond, ByPrometheus)
 			outages := 0 // once each time
@@ -240,7 +255,7 @@ func TestBeyondTheLastBucketNothingShortensTheTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := &oracle{p999: telemetry.LongestBucket.Seconds(), count: 1e6}
 		r := newRoom(t, o)
-		r.limits.Max = 10 * time.Minute
+		change(func() { r.limits.Max = 10 * time.Minute })
 		r.wait(60)
 		r.has(10*time.Minute, ByPrometheus)
 		if s, _ := r.State(fraud); !s.Beyond {
@@ -273,7 +288,7 @@ func TestTheModelsTimeoutHoldsWhereTheDynamicOneIsOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRoom(t, &oracle{p999: 1, count: 1e6})
 		r.wait(60)
-		r.limits.Dynamic = inference.Dynamic{}
+		change(func() { r.limits.Dynamic = inference.Dynamic{} })
 		r.wait(1)
 		r.has(time.Minute, ByMax)
 	})
@@ -284,11 +299,11 @@ func TestFloorAndMaxOfANewConfigurationHoldAtTheNextStep(t *testing.T) {
 		o := &oracle{p999: 1, count: 1e6}
 		r := newRoom(t, o)
 		r.wait(60)
-		r.limits.Dynamic.Floor = 10 * time.Second
+		change(func() { r.limits.Dynamic.Floor = 10 * time.Second })
 		r.wait(1)
 		r.has(10*time.Second, ByPrometheus)
-		r.limits.Max = 3 * time.Second
-		o.err = errors.New("gone")
+		change(func() { r.limits.Max = 3 * time.Second })
+		change(func() { o.err = errors.New("gone") })
 		r.wait(1)
 		r.has(3*time.Second, ByStale)
 	})
