@@ -79,6 +79,7 @@ func (c *compiler) compile(f *File) *Config {
 	c.upstreams(f.Upstreams)
 	c.lua(f.Lua)
 	c.models(f.Models)
+	c.queueDepth(f.Models)
 	c.fallbacks(f.Models)
 	c.passthrough(f)
 	c.cfg.Limits = c.limits("limits", f.Limits, nil)

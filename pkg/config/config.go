@@ -115,6 +115,8 @@ type Upstream struct {
 	// Headers are metadata on everything that is sent to it, probes included: names in lower case, values from the file
 	// or from files it names, which may change on a reload. Nil when there are none.
 	Headers map[string]string
+	// Metrics is the URL of an endpoint's own metrics, with {host} for its host; "" when nobody may ask for them.
+	Metrics string
 	// Keepalive of its connections.
 	Keepalive Keepalive
 	// Eject takes out endpoints that keep failing.

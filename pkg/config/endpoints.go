@@ -69,11 +69,11 @@ func (c *compiler) eject(path string, f *EjectFile) Eject {
 // pick compiles the field `pick`; absent, it is def.
 func (c *compiler) pick(path, written string, def inference.Pick) inference.Pick {
 	return setting(c, path, written, "", def, func(s string) (inference.Pick, error) {
-		for _, p := range []inference.Pick{inference.LeastLoaded, inference.RoundRobin, inference.HashUser} {
+		for _, p := range []inference.Pick{inference.LeastLoaded, inference.RoundRobin, inference.HashUser, inference.QueueDepth} {
 			if s == p.String() {
 				return p, nil
 			}
 		}
-		return def, errors.New("must be least_loaded, round_robin or hash(user)")
+		return def, errors.New("must be least_loaded, queue_depth, round_robin or hash(user)")
 	})
 }

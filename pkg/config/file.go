@@ -217,7 +217,8 @@ type UpstreamFile struct {
 	// k8s:///namespace/service:port for every ready pod of a service in the gateway's own cluster; without a namespace it is
 	// the gateway's own.
 	Endpoints OneOrMany `yaml:"endpoints"`
-	// Metrics is the URL of an endpoint's own metrics; {host} stands for its host.
+	// Metrics is the URL of an endpoint's own metrics, for pick: queue_depth; {host} stands for the endpoint's host, as in
+	// http://{host}:8002/metrics.
 	Metrics string `yaml:"metrics"`
 	// Keepalive finds connections that are dead while calls are on them. Absent: a ping after 310s of silence, which
 	// every Triton takes.
@@ -285,7 +286,9 @@ type LuaFile struct {
 
 // PolicyFile is how calls to a model are treated: the section `defaults`, and fields of a model.
 type PolicyFile struct {
-	// Pick says how one of the endpoints is chosen. Absent: least_loaded.
+	// Pick says how one of the endpoints is chosen: the less busy one of two drawn at random (least_loaded); likewise, and
+	// requests that wait in the model server count too, whoever sent them (queue_depth); the same one for the same user; one
+	// after the other. Absent: least_loaded.
 	Pick string `yaml:"pick" jsonschema:"enum=least_loaded,enum=queue_depth,enum=hash(user),enum=round_robin"`
 	// Timeout bounds a call's time upstream.
 	Timeout TimeoutFile `yaml:"timeout"`

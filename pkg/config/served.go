@@ -8,10 +8,7 @@ import "strings"
 var unserved = set(
 	"telemetry.otlp",
 	"telemetry.access_log",
-	"upstreams.*.metrics",
-	"defaults.pick=queue_depth",
 	"defaults.probe",
-	"models[].pick=queue_depth",
 	"models[].probe",
 )
 

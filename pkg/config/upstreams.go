@@ -33,6 +33,7 @@ func (c *compiler) upstreams(file map[string]UpstreamFile) {
 		u.TLS = c.clientTLS(path+".tls", f.TLS, before)
 		u.Headers = c.headers(path+".headers", f.Headers)
 		u.Keepalive = c.keepalive(path+".keepalive", f.Keepalive)
+		u.Metrics = setting(c, path+".metrics", f.Metrics, "", "", parseMetrics)
 		u.Eject = c.eject(path+".eject", f.Eject)
 		c.cfg.Upstreams = append(c.cfg.Upstreams, u)
 	}

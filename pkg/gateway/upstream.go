@@ -68,7 +68,7 @@ func credentialsOf(declared config.Upstream, o Options) (*tlsfiles.Client, error
 func upstreamOptions(declared config.Upstream, maxMessage int, creds *tlsfiles.Client, o Options) triton.Options {
 	t := triton.Options{
 		Name: declared.Name, Endpoints: declared.Addresses(), MaxMessage: maxMessage, Version: o.Version, Logger: o.Log, Headers: declared.Headers,
-		Keepalive: declared.Keepalive.Time, KeepaliveTimeout: declared.Keepalive.Timeout,
+		Metrics: declared.Metrics, Keepalive: declared.Keepalive.Time, KeepaliveTimeout: declared.Keepalive.Timeout,
 		Eject: triton.Eject{Failures: declared.Eject.Failures, For: declared.Eject.For, AtMost: declared.Eject.AtMost},
 	}
 	if creds != nil {

@@ -30,6 +30,7 @@ type endpoint struct {
 	keepalive atomic.Int64 // at which new connections ping; 0: as opts say
 	since     atomic.Int64 // when it came, or came back, unix ns
 	faults    outlier      // of calls of all models
+	pending   atomic.Pointer[pending]
 
 	state             sync.Mutex
 	out, silent, seen bool // as watchOut last saw it

@@ -36,6 +36,9 @@ type Options struct {
 	Endpoints []string
 	// Resolver, when set, finds the addresses instead of Endpoints.
 	Resolver Resolver
+	// Metrics is the URL of an endpoint's own metrics, with {host} in place of its host, for calls that are placed by how many
+	// requests wait there; "" when there are none. It is read only while there are such calls.
+	Metrics string
 	// MaxMessage is the largest message in bytes, in either direction. 0 means DefaultMaxMessage.
 	MaxMessage int
 	// Keepalive is how long a connection may be silent before it is pinged, while calls are on it. Triton's defaults close

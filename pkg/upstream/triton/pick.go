@@ -21,6 +21,12 @@ func (p *pool) of(c *inference.Call, seats []*seat, eased bool) *seat {
 			return p.inTurn(c, seats, eased)
 		case c.Model.Pick == inference.HashUser && c.User != "":
 			return ofUser(c.User, seats)
+		case c.Model.Pick == inference.QueueDepth:
+			a, b := p.shorter(c.Start, seats)
+			if eased {
+				return ease(c, a, b)
+			}
+			return a
 		}
 	}
 	a, b := lessBusy(seats)

@@ -46,7 +46,8 @@ type Upstream struct {
 	watchersMu sync.Mutex
 	watchers   []func(model string)
 
-	again chan struct{} // asks the resolver to look now
+	again   chan struct{} // asks the resolver to look now
+	scrapes scrapes
 
 	mu      sync.Mutex // held to change all below
 	opts    Options
@@ -77,12 +78,14 @@ func New(o Options) (*Upstream, error) {
 	}
 	u.endpoints.Store(&[]*endpoint{})
 	u.setHeaders(o.Headers)
+	u.scrapes.url.Store(&o.Metrics)
 	u.ejects.Store(&o.Eject)
 	u.health.Begin(u.wanted, u.changed)
 	u.life, u.end = context.WithCancel(context.Background())
 	u.mu.Lock()
 	first := u.resolve(o)
 	u.tasks.Go(u.trimLoop)
+	u.tasks.Go(u.scrapeLoop)
 	u.mu.Unlock()
 	wait := time.NewTimer(firstAddresses)
 	defer wait.Stop()
@@ -114,6 +117,7 @@ func (u *Upstream) Update(o Options) error {
 		return fmt.Errorf("upstream %s has been closed", u.name)
 	}
 	u.setHeaders(o.Headers)
+	u.scrapes.url.Store(&o.Metrics)
 	if eject := o.Eject; eject != *u.ejects.Swap(&eject) {
 		u.allChanged()
 	}
