@@ -108,6 +108,7 @@ type Call struct {
 	Attempts   int
 	Decoupled  bool                // the model may answer any number of times; set by MarkDecoupled
 	UpstreamIn time.Duration       // time spent waiting for the upstream, all attempts
+	SendIn     time.Duration       // time spent handing over answers of a stream: they wait for those before them, and for the client
 	Header     map[string][]string // what the upstream sent before its answer
 	Trailer    map[string][]string // and after it
 	Rewritten  *Target             // the target that Request has been rewritten for; nil while it is as it came
@@ -195,7 +196,10 @@ type Sequence struct {
 func (c *Call) Send(answer Frame) error {
 	c.Answers++
 	if c.Sink != nil {
-		return c.Sink(answer)
+		begin := time.Now()
+		err := c.Sink(answer)
+		c.SendIn += time.Since(begin)
+		return err
 	}
 	c.Answer.Free()
 	c.Answer = answer

@@ -83,9 +83,9 @@ func (s *Stage) elsewhere(ctx context.Context, c *inference.Call, first inferenc
 func (s *Stage) attempt(ctx context.Context, c *inference.Call, endpoint inference.Endpoint) error {
 	c.Endpoint = endpoint.Name()
 	c.Attempts++
-	begin := time.Now()
+	begin, sending := time.Now(), c.SendIn
 	err := endpoint.Infer(ctx, c)
-	took := time.Since(begin)
+	took := time.Since(begin) - (c.SendIn - sending) // a client that takes its time, or an answer that must wait its turn, tells nothing of the target
 	c.UpstreamIn += took
 	err = blame(ctx, err)
 	failed := err

@@ -98,6 +98,25 @@ func TestACallThatOneEndpointLosesIsAnsweredByAnother(t *testing.T) {
 	}
 }
 
+func TestTimeThatAnAnswerWaitsForTheClientIsNotTheTargets(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &Stage{Attempts: &records{}, Retries: &records{}}
+		e := failing("a")
+		e.answer = true
+		c := callTo(&pool{[]*endpoint{e}})
+		c.Sink = func(inference.Frame) error {
+			<-time.After(time.Second)
+			return nil
+		}
+		if err := s.Handle(t.Context(), c); err != nil {
+			t.Fatal(err)
+		}
+		if c.UpstreamIn != 0 || c.SendIn != time.Second {
+			t.Errorf("%v upstream, %v handing over", c.UpstreamIn, c.SendIn)
+		}
+	})
+}
+
 func TestWhatAnotherEndpointCannotMendIsNotTriedAgain(t *testing.T) {
 	for name, tt := range map[string]struct {
 		first  *endpoint

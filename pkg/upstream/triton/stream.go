@@ -35,6 +35,8 @@ func (s *seat) inferInStream(ctx context.Context, c *inference.Call) error {
 	if err != nil {
 		return err
 	}
+	m.take()
+	defer m.over()
 	if c.Request.Len() > s.ep.opts.MaxMessage+rewriteSlack {
 		return fault.New(fault.TooLarge, "the message has %d bytes; max_message allows %d on upstream %s", c.Request.Len(), s.ep.opts.MaxMessage, s.pool.up.name)
 	}
@@ -76,6 +78,20 @@ type message struct {
 	tensors inference.Tensors
 	ends    bool // its answers end with a final mark, not with the first one
 	failed  *fault.Fault
+	taken   bool // counts as under way on its endpoint
+}
+
+func (m *message) take() {
+	m.taken = true
+	m.seat.ep.inflight.Add(1)
+}
+
+// over: the endpoint is done with it.
+func (m *message) over() {
+	if m.taken {
+		m.taken = false
+		m.seat.ep.inflight.Add(-1)
+	}
 }
 
 // begin rewrites the request. Where the model cannot be asked whether it is decoupled it is taken to be so: the final mark
@@ -136,7 +152,9 @@ func (m *message) answer(ctx context.Context, r *reply) error {
 		}
 		limit = m.c.Model.Timeouts.Idle
 		end := !m.ends || a.head.Final || a.refused()
-		if !end {
+		if end {
+			m.over() // its answer may yet have to wait for those of messages before it, and the endpoint is free
+		} else {
 			m.c.MarkDecoupled() // where nobody could say so before: its answers must not wait for those of calls before it
 		}
 		if a.head.Error != "" {

@@ -493,6 +493,29 @@ func TestASlowClientHoldsUpItsOwnStreamOnlyAndLosesNothing(t *testing.T) {
 	second.Free()
 }
 
+func TestAnEndpointIsNotBusyWithAnAnswerThatWaitsForTheClient(t *testing.T) {
+	s := &tritontest.Server{Stream: serve(func(s *tritontest.Stream, r *tritonpb.ModelInferRequest) error {
+		return s.Send(tritontest.Answer(r, true, 1))
+	})}
+	u := one(t, s)
+	call := newClient(t, u).message()
+	handed, gate := make(chan int), make(chan struct{})
+	call.Sink = func(f inference.Frame) error {
+		f.Free()
+		handed <- u.InFlight(u.list()[0].name)
+		<-gate
+		return nil
+	}
+	done := run(t.Context(), call)
+	if n := receive(t, handed, "answer"); n != 0 {
+		t.Errorf("%d calls are under way on an endpoint that has answered them all", n)
+	}
+	close(gate)
+	if err := receive(t, done, "end"); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestABrokenStreamFailsEachOfItsCallsAndTheNextOpensAnother(t *testing.T) {
 	arrived, fall := make(chan struct{}, 10), make(chan error)
 	s := &tritontest.Server{Stream: func(s *tritontest.Stream) error {

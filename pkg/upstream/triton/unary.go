@@ -24,16 +24,11 @@ import (
 // decoupled model's PredictStream, once it has been answered. An attempt that fails before that leaves the turn with the
 // caller, who may try elsewhere and ends it (Turn.Pass) when the call is over.
 func (s *seat) Infer(ctx context.Context, c *inference.Call) error {
-	s.ep.inflight.Add(1)
-	defer s.ep.inflight.Add(-1)
 	var err error
-	switch {
-	case c.Stream != nil:
+	if c.Stream != nil {
 		err = s.inferInStream(ctx, c)
-	case c.Protocol.SpeaksPredict():
-		err = s.predict(ctx, c)
-	default:
-		err = s.infer(ctx, c)
+	} else {
+		err = s.inferUnary(ctx, c)
 	}
 	failed := err
 	if failed == nil {
@@ -44,6 +39,16 @@ func (s *seat) Infer(ctx context.Context, c *inference.Call) error {
 		err = s.left(c, err)
 	}
 	return err
+}
+
+// inferUnary is a call by itself.
+func (s *seat) inferUnary(ctx context.Context, c *inference.Call) error {
+	s.ep.inflight.Add(1)
+	defer s.ep.inflight.Add(-1)
+	if c.Protocol.SpeaksPredict() {
+		return s.predict(ctx, c)
+	}
+	return s.infer(ctx, c)
 }
 
 // infer is a unary KServe call.
