@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"os"
@@ -114,8 +115,6 @@ func (b *bench) two(models ...string) (x, y *server) {
 	x, y = b.server("a", models...), b.server("b", models...)
 	for _, s := range []*server{x, y} {
 		b.must(s.boot())
-	}
-	for _, s := range []*server{x, y} {
 		b.must(s.ready(b))
 	}
 	return x, y
@@ -161,6 +160,11 @@ func (b *bench) repository() string {
 			}
 		}
 	}
+	// One version is enough here, and starts twice as fast.
+	config := filepath.Join(dir, "fraud", "config.pbtxt")
+	text, err := os.ReadFile(config)
+	b.must(err)
+	b.must(os.WriteFile(config, bytes.Replace(text, []byte("versions: [ 1, 2 ]"), []byte("versions: [ 1 ]"), 1), 0o644))
 	return dir
 }
 

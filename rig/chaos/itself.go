@@ -48,7 +48,7 @@ func restarts(b *bench) {
 }
 
 // endedInOrder: the stream told that it would end before this message was taken.
-func endedInOrder(r record) bool { return r.stream && strings.Contains(r.why, "DRAINING") }
+func endedInOrder(r record) bool { return r.stream && strings.Contains(r.why, "the gateway is draining") }
 
 func reloads(b *bench) {
 	n := 200
@@ -125,7 +125,9 @@ func cancels(b *bench) {
 	b.must(await(b, g.p, 10*time.Second, func(ctx context.Context) error { return g.idle(ctx) }))
 	b.detect = time.Since(cancelled)
 	b.check(b.detect <= slack, "calls were under way in the gateway %v after they had been cancelled", b.detect)
-	b.within(10*time.Second, "as many goroutines as before", func() bool { return g.metric(b, "go_goroutines") <= goroutines+20 })
+	// 1,000 calls need some ten connections to the servers where one was enough, of a few goroutines each, for a while.
+	b.within(10*time.Second, "as many goroutines as before", func() bool { return g.metric(b, "go_goroutines") <= goroutines+100 })
+	b.note("%.0f goroutines before, %.0f after", goroutines, g.metric(b, "go_goroutines"))
 	for _, s := range []*server{x, y} {
 		s := s
 		b.within(10*time.Second, s.name+" has nothing left to do", func() bool { return s.pending(b) == 0 })

@@ -26,7 +26,7 @@ func slowOne(b *bench) {
 	b.none("failed because one server is slow", is(failed))
 	slow := b.load.count(both(unary, after(began), slower(time.Second)))
 	all := b.load.count(both(unary, after(began)))
-	b.note("%d of %d calls took longer than 1 s", slow, all)
+	b.note("%d of %d calls took longer than 1 s, by second %s", slow, all, bySecond(b.load.records(both(unary, after(began), slower(time.Second))), began))
 	b.check(float64(slow) <= 0.05*float64(all), "%d of %d calls took longer than 1 s: most could have gone to the other server", slow, all)
 	b.none("took longer than the server is slow", both(unary, slower(5*time.Second+slack)))
 }
@@ -89,6 +89,9 @@ func tear(b *bench, toxics ...string) {
 			b.sleep(350 * time.Millisecond)
 		}
 	}
+	retried := g.metric(b, "gateway_retries_total")
+	b.note("%v calls were tried again", retried)
+	b.check(retried > 0, "no call was tried again: the fault had no effect")
 	b.recovery = b.within(5*time.Second, "the server whose connections are well again is up", func() bool {
 		return g.metric(b, "gateway_endpoint_up", fmt.Sprintf("%q", w.address)) == 1
 	})

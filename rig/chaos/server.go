@@ -38,13 +38,27 @@ type server struct {
 // startPatience is how long a model server may take to come up on a busy machine.
 const startPatience = 120 * time.Second
 
-// boot starts it; ready waits until its models are.
+// boot starts it.
 func (s *server) boot() (err error) {
 	s.p, err = launch(s.name, s.log, s.env, s.argv)
 	return err
 }
 
-func (s *server) ready(ctx context.Context) error {
+// ready waits until its models are. A Triton that crashes while it starts on a starved machine (it does: boost's
+// lock_exception) is started again, as Kubernetes would.
+func (s *server) ready(ctx context.Context) (err error) {
+	for range 3 {
+		if err = s.awaitModels(ctx); err == nil || s.p.running() || ctx.Err() != nil {
+			return err
+		}
+		if err := s.boot(); err != nil {
+			return err
+		}
+	}
+	return err
+}
+
+func (s *server) awaitModels(ctx context.Context) error {
 	client := tritonpb.NewGRPCInferenceServiceClient(s.conn)
 	return await(ctx, s.p, startPatience, func(ctx context.Context) error {
 		for _, m := range s.models {
@@ -118,7 +132,7 @@ func (s *server) connect() (err error) {
 	return err
 }
 
-// embedded prepares a `gateway sandbox` of its own; host is an address of this machine.
+// embedded prepares a `gateway sandbox` of its own. addresses: gRPC, faults, and two ports that nobody needs.
 func embedded(binary, logs, name string, addresses []string) (*server, error) {
 	s := &server{
 		name: name, address: addresses[0], faults: "http://" + addresses[1] + "/faults", log: filepath.Join(logs, name+".log"), env: bareEnv(),
@@ -128,7 +142,7 @@ func embedded(binary, logs, name string, addresses []string) (*server, error) {
 	return s, s.connect()
 }
 
-// real prepares a Triton that loads models of the repository, and others besides from its folder when asked.
+// realTriton prepares a Triton that loads these models of the repository.
 func realTriton(root, logs, name, backends, repository string, addresses []string, models []string) (*server, error) {
 	port := func(a string) string {
 		_, p, _ := net.SplitHostPort(a) // our own
@@ -142,7 +156,7 @@ func realTriton(root, logs, name, backends, repository string, addresses []strin
 			"--exec", backends, "--models", repository, "--grpc", port(addresses[0]), "--http", port(addresses[1]), "--metrics", port(addresses[2]), "--",
 			"--model-control-mode=explicit", "--strict-readiness=false", "--exit-timeout-secs=20",
 			// Its shared memory would be left behind by SIGKILL: it is removed by this name.
-			"--backend-config=python,shm-region-prefix-name=" + shmPrefix(name),
+			"--backend-config=python,shm-region-prefix-name=" + shmPrefix(name), "--backend-config=onnxruntime,shm-region-prefix-name=" + shmPrefix(name),
 		},
 	}
 	for _, m := range models {

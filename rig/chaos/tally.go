@@ -211,3 +211,16 @@ func (t *tally) firstAfter(start time.Time, fit func(record) bool) time.Duration
 	}
 	return first
 }
+
+// bySecond counts records in each second since start, for notes.
+func bySecond(list []record, start time.Time) string {
+	var counts []int
+	for _, r := range list {
+		at := max(0, int(r.at.Sub(start)/time.Second))
+		for len(counts) <= at {
+			counts = append(counts, 0)
+		}
+		counts[at]++
+	}
+	return fmt.Sprint(counts)
+}
