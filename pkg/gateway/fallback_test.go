@@ -304,7 +304,7 @@ func TestASilentTritonIsAnsweredForWithinTheCallersDeadline(t *testing.T) {
 	defer end()
 	var header metadata.MD
 	a, err := r.predict().Predict(late, &inferencepb.PredictionRequest{ModelName: "fraud", InputTensor: fraudRow()}, grpc.Header(&header))
-	if err != nil || a.Status != "DEGRADED" || a.LatencyMs < 1900 || header.Get("x-gateway-degraded")[0] != "DEADLINE" {
+	if err != nil || a.Status != "DEGRADED" || a.LatencyMs < 1800 || header.Get("x-gateway-degraded")[0] != "DEADLINE" {
 		t.Errorf("%v, %v, headers %v", a, err, header)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
