@@ -75,6 +75,7 @@ func (c *compiler) compile(f *File) *Config {
 	})
 	c.cfg.Breaker = c.breaker("defaults.breaker", f.Defaults.Breaker, defaultBreaker)
 	c.cfg.Pick = c.pick("defaults.pick", f.Defaults.Pick, inference.LeastLoaded)
+	c.cfg.ProbeInfer = probes(f.Defaults.Probe, false)
 	c.cfg.Retry = c.retry("defaults.retry", f.Defaults.Retry, defaultRetry)
 	c.upstreams(f.Upstreams)
 	c.lua(f.Lua)

@@ -65,6 +65,8 @@ type Config struct {
 	Retry inference.Retry
 	// Pick of models that pass through.
 	Pick inference.Pick
+	// ProbeInfer has models that pass through probed by inferences, too.
+	ProbeInfer bool
 	// Upstreams in the file's order, at least one.
 	Upstreams []Upstream
 	// Models in the file's order; may be none when names pass through.
@@ -161,6 +163,8 @@ type Model struct {
 	Retry inference.Retry
 	// Pick is how one of a target's endpoints is chosen.
 	Pick inference.Pick
+	// ProbeInfer has its targets probed by inferences, too.
+	ProbeInfer bool
 	// Concurrency bounds its calls under way; the zero one does not.
 	Concurrency inference.Concurrency
 	// PassPriority hands the priority of calls to the upstream.

@@ -77,3 +77,11 @@ func (c *compiler) pick(path, written string, def inference.Pick) inference.Pick
 		return def, errors.New("must be least_loaded, queue_depth, round_robin or hash(user)")
 	})
 }
+
+// probes is what a section `probe` says; absent, it is def.
+func probes(f *ProbeFile, def bool) bool {
+	if f == nil {
+		return def
+	}
+	return f.Infer
+}

@@ -11,7 +11,7 @@ import (
 func TestUpstreamsAreWatchedAsTheySay(t *testing.T) {
 	c, err := Parse("endpoints.yaml", []byte(`
 version: 1
-defaults: {pick: round_robin}
+defaults: {pick: round_robin, probe: {infer: true}}
 upstreams:
   triton:
     kind: triton
@@ -21,7 +21,7 @@ upstreams:
   plain: {kind: triton, endpoints: "plain:8001", keepalive: {time: 400s}}
 models:
   - {name: fraud, upstream: triton, pick: hash(user)}
-  - {name: other, upstream: plain}
+  - {name: other, upstream: plain, probe: {infer: false}}
 `), func(string) string { return "" })
 	if err != nil {
 		t.Fatal(err)
@@ -35,6 +35,9 @@ models:
 	}
 	if c.Pick != inference.RoundRobin || c.Models[0].Pick != inference.HashUser || c.Models[1].Pick != inference.RoundRobin {
 		t.Errorf("picks %v, %v, %v", c.Pick, c.Models[0].Pick, c.Models[1].Pick)
+	}
+	if !c.ProbeInfer || !c.Models[0].ProbeInfer || c.Models[1].ProbeInfer {
+		t.Errorf("probes %t, %t, %t", c.ProbeInfer, c.Models[0].ProbeInfer, c.Models[1].ProbeInfer)
 	}
 }
 

@@ -352,7 +352,9 @@ type BreakerFile struct {
 
 // ProbeFile is the section `probe`.
 type ProbeFile struct {
-	// Infer sends synthetic inferences, which find a dead device behind a model that says it is ready.
+	// Infer sends an inference of zeros in place of a question now and then, at most one each 10s for each version and
+	// endpoint, which finds a dead device or process behind a model that says it is ready. Models with sequences, and
+	// decoupled ones, are not sent any.
 	Infer bool `yaml:"infer"`
 }
 

@@ -50,6 +50,7 @@ func (c *compiler) models(files []ModelFile) {
 		m.Timeouts = c.timeouts(path+".timeout", f.Timeout, c.cfg.Defaults)
 		m.SLO = c.slo(path+".slo", f.SLO, m.Timeouts.Max)
 		m.Breaker = c.modelBreaker(path+".breaker", f.Breaker, m.SLO)
+		m.ProbeInfer = probes(f.Probe, c.cfg.ProbeInfer)
 		m.Pick = c.pick(path+".pick", f.Pick, c.cfg.Pick)
 		m.Retry = c.retry(path+".retry", f.Retry, c.cfg.Retry)
 		m.Concurrency = c.concurrency(path+".concurrency", f.Concurrency)

@@ -8,8 +8,6 @@ import "strings"
 var unserved = set(
 	"telemetry.otlp",
 	"telemetry.access_log",
-	"defaults.probe",
-	"models[].probe",
 )
 
 // Unserved lists the fields, and the values as field=value, that the schema names and this build refuses.

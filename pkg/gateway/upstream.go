@@ -140,6 +140,7 @@ func (u *upstream) update(declared config.Upstream, cfg *config.Config, o Option
 		}
 	}
 	u.Declare(targets)
+	u.prober.SetInfer(inferProbes(declared.Name, cfg))
 	policy := inject.Sampled
 	switch declared.Traceparent {
 	case config.TraceAlways:

@@ -29,7 +29,8 @@ type endpoint struct {
 	good, bad int                 // answers to ServerLive in a row
 	indexed   bool                // its index has been read since it came up
 	models    map[string][]*entry // by model
-	queue     queue               // of wanted entries that are not being probed
+	inferred  map[*entry]*inferring
+	queue     queue // of wanted entries that are not being probed
 
 	askLife   chan struct{} // ask now
 	readIndex chan struct{}
@@ -38,7 +39,7 @@ type endpoint struct {
 
 func newEndpoint(p *Prober, name string) *endpoint {
 	e := &endpoint{
-		p: p, name: name, models: make(map[string][]*entry),
+		p: p, name: name, models: make(map[string][]*entry), inferred: make(map[*entry]*inferring),
 		askLife: make(chan struct{}, 1), readIndex: make(chan struct{}, 1), newDue: make(chan struct{}, 1),
 	}
 	e.ctx, e.stop = context.WithCancel(p.ctx)
@@ -112,6 +113,7 @@ func (e *endpoint) unwant(k key) {
 	if n == nil {
 		return
 	}
+	delete(e.inferred, n)
 	n.wanted, n.probed = false, 0
 	if n.place >= 0 {
 		heap.Remove(&e.queue, int(n.place))
@@ -285,6 +287,7 @@ func (e *endpoint) setLive(live inference.Readiness, how outage, why error) {
 	switch {
 	case live == inference.NotReady:
 		e.indexed = false
+		clear(e.inferred)
 		for _, versions := range e.models {
 			for _, n := range versions {
 				n.state, n.probed, n.good, n.bad = inference.NotReady, 0, 0, 0

@@ -9,6 +9,7 @@ import (
 	"context"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
@@ -75,7 +76,10 @@ type Prober struct {
 
 	news  chan struct{} // wakes the notifier
 	began time.Time     // instants count from here
-	table               // what is known, and its lock
+	infer atomic.Pointer[func(model string) bool]
+	zeros zeros
+
+	table // what is known, and its lock
 }
 
 // New makes a Prober that does nothing until Begin.

@@ -33,6 +33,11 @@ type server struct {
 	ready  map[string]bool
 	notSay error // of ModelReady
 	index  []string
+	config *tritonpb.ModelConfig
+	inputs []*tritonpb.ModelMetadataResponse_TensorMetadata
+	infer  func(*tritonpb.ModelInferRequest) error
+	hangs  bool // inferences are not answered
+	infers int
 	live   int
 	asked  map[string]int
 }
@@ -72,6 +77,24 @@ func (s *server) Invoke(ctx context.Context, method string, question, answer any
 			return s.notSay
 		}
 		is = &tritonpb.ModelReadyResponse{Ready: s.ready[k]}
+	case tritonpb.GRPCInferenceService_ModelMetadata_FullMethodName:
+		is = &tritonpb.ModelMetadataResponse{Inputs: s.inputs}
+	case tritonpb.GRPCInferenceService_ModelConfig_FullMethodName:
+		is = &tritonpb.ModelConfigResponse{Config: s.config}
+	case tritonpb.GRPCInferenceService_ModelInfer_FullMethodName:
+		s.infers++
+		if s.hangs {
+			s.mu.Unlock()
+			<-ctx.Done()
+			s.mu.Lock()
+			return fault.Of(context.Cause(ctx))
+		}
+		if s.infer != nil {
+			if err := s.infer(question.(*tritonpb.ModelInferRequest)); err != nil {
+				return err
+			}
+		}
+		is = &tritonpb.ModelInferResponse{}
 	case tritonpb.GRPCInferenceService_RepositoryIndex_FullMethodName:
 		list := &tritonpb.RepositoryIndexResponse{}
 		for _, row := range s.index {

@@ -73,6 +73,9 @@ func (e *endpoint) listRow(n *entry, row *tritonpb.RepositoryIndexResponse_Model
 	case "UNAVAILABLE":
 		unloaded = row.GetReason() == "unloaded"
 	}
+	if e.dead(n) {
+		state = inference.NotReady
+	}
 	if listed != n.listed || unloaded != n.unloaded {
 		n.listed, n.unloaded = listed, unloaded
 		e.p.changed[n.model] = struct{}{}

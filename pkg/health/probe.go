@@ -81,22 +81,33 @@ func (e *endpoint) next(now time.Time) (*entry, time.Duration) {
 }
 
 func (e *endpoint) probe(n *entry) {
-	ctx, cancel := context.WithTimeout(e.ctx, e.p.opts.Timeout)
-	defer cancel()
 	begin := time.Now()
-	answer, err := e.server().ModelReady(ctx, &tritonpb.ModelReadyRequest{Name: n.model, Version: n.version})
+	ready, err := e.ask(n)
 	if e.ctx.Err() != nil {
 		return
 	}
 	e.p.mu.Lock()
 	defer e.p.mu.Unlock()
 	n.probing = false
-	wait := e.answered(n, answer.GetReady(), err)
+	wait := e.answered(n, ready, err)
 	if n.wanted {
 		n.due = e.p.at(begin.Add(wait))
 		heap.Push(&e.queue, n)
 		wake(e.newDue)
 	}
+}
+
+// ask asks whether n is ready, in words or by an inference.
+func (e *endpoint) ask(n *entry) (bool, error) {
+	if e.infersNow(n) {
+		if ready, err, done := e.inferOn(n); done {
+			return ready, err
+		}
+	}
+	ctx, cancel := context.WithTimeout(e.ctx, e.p.opts.Timeout)
+	defer cancel()
+	answer, err := e.server().ModelReady(ctx, &tritonpb.ModelReadyRequest{Name: n.model, Version: n.version})
+	return answer.GetReady(), err
 }
 
 // answered takes an answer to ModelReady and says when to ask next, counted from the question.
