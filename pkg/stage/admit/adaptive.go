@@ -36,9 +36,14 @@ const (
 // sample is what a call has told.
 type sample struct {
 	kind kind
-	at   time.Time // when it ended
+	at   time.Duration // when it ended; see now
 	took time.Duration
 }
+
+var start = time.Now()
+
+// now is the time since some instant. The monotonic clock alone is half the price of time.Now.
+func now() time.Duration { return time.Since(start) }
 
 // adaptive finds how many calls a target can do at once, by the gradient of latency: as long as calls take no more than
 // tolerance times what they take when it is not busy, the limit grows in each window in which it was reached, at first
@@ -55,7 +60,8 @@ type adaptive struct {
 	base    float64 // ns; 0: nothing is known
 	doubles bool    // it has not been too much yet since it was at leastLimit
 
-	begun   time.Time // of the window
+	open    bool          // a window has begun
+	begun   time.Duration // of the window
 	count   int
 	sum     time.Duration
 	peak    int  // most calls under way in it
@@ -80,8 +86,8 @@ func (a *adaptive) floor() float64 { return min(leastLimit, a.ceiling) }
 
 // add takes in a call that ended while so many were under way, itself included. It reports whether the limit may have changed.
 func (a *adaptive) add(s sample, inFlight int) bool {
-	if a.begun.IsZero() {
-		a.begun = s.at
+	if !a.open {
+		a.open, a.begun = true, s.at
 	}
 	a.peak = max(a.peak, inFlight)
 	if s.kind == dropped {
@@ -94,10 +100,10 @@ func (a *adaptive) add(s sample, inFlight int) bool {
 	}
 	a.count++
 	a.sum += s.took
-	if a.count < leastSamples || s.at.Sub(a.begun) < leastWindow {
+	if a.count < leastSamples || s.at-a.begun < leastWindow {
 		return false
 	}
-	a.update(float64(a.sum)/float64(a.count), float64(a.sum)/float64(s.at.Sub(a.begun)))
+	a.update(float64(a.sum)/float64(a.count), float64(a.sum)/float64(s.at-a.begun))
 	a.begun, a.count, a.sum, a.peak, a.crowded, a.drops = s.at, 0, 0, 0, false, false
 	return true
 }

@@ -79,7 +79,7 @@ func (w *world) start() {
 			for _, came := range batch {
 				took := w.now - came
 				w.slowest = max(w.slowest, took)
-				w.limit.add(sample{kind: timed, at: time.Unix(0, 0).Add(w.now), took: took}, w.inside)
+				w.limit.add(sample{kind: timed, at: w.now, took: took}, w.inside)
 				w.inside--
 				w.done++
 			}
@@ -190,7 +190,7 @@ func TestAModelThatHasRoomRefusesNothing(t *testing.T) {
 func TestAFullQueueUpstreamLowersTheLimitOnceAWindowAndNeverToNothing(t *testing.T) {
 	var a adaptive
 	a.bound(100, true)
-	at := time.Unix(0, 0)
+	at := time.Duration(0)
 	for range 50 {
 		a.add(sample{kind: dropped, at: at}, 10)
 	}
@@ -199,7 +199,7 @@ func TestAFullQueueUpstreamLowersTheLimitOnceAWindowAndNeverToNothing(t *testing
 	}
 	for range 50 {
 		for range leastSamples {
-			at = at.Add(leastWindow / 10)
+			at += leastWindow / 10
 			a.add(sample{kind: timed, at: at, took: time.Millisecond}, 10)
 		}
 		a.add(sample{kind: dropped, at: at}, 10)

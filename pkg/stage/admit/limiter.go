@@ -200,7 +200,7 @@ func sampleOf(c *inference.Call, err error, upstreamIn time.Duration, attempts i
 			return sample{}
 		}
 	}
-	s := sample{kind: timed, at: time.Now(), took: c.UpstreamIn - upstreamIn}
+	s := sample{kind: timed, at: now(), took: c.UpstreamIn - upstreamIn}
 	if err == nil {
 		return s
 	}
