@@ -41,7 +41,7 @@ triton: ## a real Triton (CPU) on triton-models/ in the foreground, until Ctrl-C
 
 ##@ To change it
 .PHONY: test
-test: lint check-gen unit e2e ## all that CI runs: lint, generated code, unit tests with -race, end to end on real parts
+test: lint check-gen unit e2e chaos-short ## all that CI runs: lint, generated code, unit tests with -race, end to end on real parts, faults under load
 
 .PHONY: lint
 lint: $(BIN)/.golangci-lint-$(GOLANGCI_LINT) ## style, bugs, and who may import whom
@@ -83,6 +83,16 @@ race: $(BIN)/.gotestsum-$(GOTESTSUM) ## unit tests three times over under the ra
 .PHONY: e2e
 e2e: ## the contract, with real clients: in front of a real Triton and of the embedded server
 	rig/run.sh all
+
+.PHONY: chaos
+chaos: ## faults under load: servers killed, frozen, slow and restarted, networks that break, reloads; some ten minutes
+	@rig/setup.sh
+	$(GO) run ./rig/chaos --long $(ARGS)
+
+.PHONY: chaos-short
+chaos-short: ## the six of them that matter most, in a minute and a half
+	@rig/setup.sh
+	$(GO) run ./rig/chaos $(ARGS)
 
 .PHONY: fuzz
 fuzz: ## every fuzz test there is, FUZZTIME (30s) each

@@ -13,9 +13,9 @@ import (
 // scenario is a script of faults under load, and what must hold.
 type scenario struct {
 	name  string
-	about string // what must hold, in a sentence
-	short bool   // part of the short form
-	real  bool   // needs real Tritons
+	about string   // what must hold, in a sentence
+	short string   // the model servers of the short form; "": it is not part of it
+	long  []string // and those of the long one
 	run   func(b *bench)
 }
 
@@ -48,7 +48,7 @@ type options struct {
 	cast   string // which model servers: embedded or real
 }
 
-// defer_ has f run when the scenario is over, last first.
+// after has f run when the scenario is over, last first.
 func (b *bench) after(f func()) { b.closers = append(b.closers, f) }
 
 func (b *bench) close() {

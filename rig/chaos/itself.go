@@ -48,7 +48,9 @@ func restarts(b *bench) {
 }
 
 // endedInOrder: the stream told that it would end before this message was taken.
-func endedInOrder(r record) bool { return r.stream && strings.Contains(r.why, "the gateway is draining") }
+func endedInOrder(r record) bool {
+	return r.stream && strings.Contains(r.why, "the gateway is draining")
+}
 
 func reloads(b *bench) {
 	n := 200

@@ -37,7 +37,7 @@ func main() {
 	flag.Parse()
 	if *show {
 		for _, s := range scenarios {
-			fmt.Printf("%-34s %-5s %s\n", s.name, map[bool]string{true: "short", false: "long"}[s.short], s.about)
+			fmt.Printf("%-34s %-5s %s\n", s.name, map[bool]string{true: "short", false: "long"}[s.short != ""], s.about)
 		}
 		return
 	}
@@ -48,7 +48,7 @@ func main() {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	held, err := play(ctx, o, func(s scenario) bool {
-		return pattern.MatchString(s.name) && (o.long || s.short || *only != "")
+		return pattern.MatchString(s.name) && (o.long || s.short != "" || *only != "")
 	})
 	stop()
 	if err != nil {
@@ -94,10 +94,10 @@ func (s scenario) casts(o options) []string {
 	switch {
 	case o.cast != "":
 		return []string{o.cast}
-	case s.real:
-		return []string{castReal}
+	case o.long || s.short == "":
+		return s.long
 	}
-	return []string{castEmbedded}
+	return []string{s.short}
 }
 
 // one plays one scenario and tells how it went.

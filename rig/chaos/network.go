@@ -114,8 +114,8 @@ func halves(b *bench) {
 		`{"name": "t", "type": "limit_data", "stream": "upstream", "attributes": {"bytes": 40000}}`)
 }
 
-// slices: frames that come in pieces, late; nothing may be misread or given up.
-func slices_(b *bench) {
+// pieces: frames come in parts, late; nothing may be misread or given up.
+func pieces(b *bench) {
 	x, y := b.two("fraud", "echo_fp32")
 	w, err := newWire("x", x.address)
 	b.must(err)
