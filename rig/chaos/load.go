@@ -67,7 +67,7 @@ func (l *load) flow(ctx context.Context, f flow) {
 		if ctx.Err() != nil {
 			return
 		}
-		l.calls.Go(func() { l.call(f, i, due) })
+		l.calls.Go(func() { l.call(f, i, due) }) //nolint:contextcheck // a call outlives the load that began it
 	}
 }
 
@@ -103,7 +103,7 @@ func (l *load) stream(ctx context.Context, s stream) {
 func (l *load) converse(ctx context.Context, s stream, i int) int {
 	life, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	c, err := s.open(life)
+	c, err := s.open(life) //nolint:contextcheck // it is ended in order, after ctx
 	if err != nil {
 		l.pause(ctx)
 		return i

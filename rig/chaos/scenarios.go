@@ -20,5 +20,6 @@ var scenarios = []scenario{
 	{name: "a model that fails to load", about: "0 calls to others hurt", long: onBoth, run: failingLoad},
 	{name: "gateway SIGTERM, two replicas", about: "0 unary calls hurt, exit 0, streams end with their reason", short: castEmbedded, long: []string{castEmbedded}, run: restarts},
 	{name: "config reloads", about: "0 calls hurt", short: castEmbedded, long: onBoth, run: reloads},
+	{name: "Prometheus killed, then empty", about: "timeouts keep the last good value for a minute, then go by the gateway's own; 0 calls hurt", long: []string{castEmbedded}, run: noPrometheus},
 	{name: "1,000 long calls cancelled", about: "nothing left running in the gateway or a server", short: castEmbedded, long: onBoth, run: cancels},
 }

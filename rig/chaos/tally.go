@@ -65,11 +65,13 @@ func (t *tally) records(fit func(record) bool) []record {
 func (t *tally) count(fit func(record) bool) int { return len(t.records(fit)) }
 
 // Ways to choose records.
-func every(record) bool                         { return true }
-func is(o outcome) func(record) bool            { return func(r record) bool { return r.outcome == o } }
-func unary(r record) bool                       { return !r.stream }
-func streamed(r record) bool                    { return r.stream }
-func after(t time.Time) func(record) bool       { return func(r record) bool { return r.at.After(t) } }
+func every(record) bool { return true }
+
+func is(o outcome) func(record) bool      { return func(r record) bool { return r.outcome == o } }
+func unary(r record) bool                 { return !r.stream }
+func streamed(r record) bool              { return r.stream }
+func after(t time.Time) func(record) bool { return func(r record) bool { return r.at.After(t) } }
+
 func before(t time.Time) func(record) bool      { return func(r record) bool { return r.at.Before(t) } }
 func not(f func(record) bool) func(record) bool { return func(r record) bool { return !f(r) } }
 func kindIs(k string) func(record) bool         { return func(r record) bool { return r.kind == k } }
