@@ -121,7 +121,7 @@ func TestReplicasThatAreRestartedOneByOneUnderLoadFailNoCall(t *testing.T) {
 		defer due.Stop()
 		for ctx.Err() == nil {
 			<-due.C
-			load.Go(func() { clients.call(t.Context()) })
+			load.Go(func() { clients.call(context.WithoutCancel(ctx)) })
 		}
 	})
 	var reconnects atomic.Int64
@@ -202,7 +202,7 @@ func TestADrainEndsWithinItsGraceWhateverIsUnderWay(t *testing.T) {
 	if err := <-unary; status.Code(err) != codes.Unavailable && status.Code(err) != codes.Canceled {
 		t.Errorf("the call ended with %v", err)
 	}
-	<-web
+	t.Logf("the call over HTTP/1.1 ended with %v", <-web)
 	if _, err := server.Await(t.Context(), "echo", func(s sandbox.Seen) bool { return s.InFlight == 0 }); err != nil {
 		t.Error("calls are still under way upstream")
 	}
