@@ -116,7 +116,7 @@ func TestWhileAModelIsSlowSheddableCallsAreRefusedAndCriticalOnesServed(t *testi
 func TestACallThatSaysItIsSheddableIsRefusedFirstAndToldWhenToComeBack(t *testing.T) {
 	server, triton := model(t)
 	r := crowded(t, triton, "{max: 3}")
-	undo := set(t, server, sandbox.Fault{Kind: sandbox.Hang, Model: "fraud"})
+	set(t, server, sandbox.Fault{Kind: sandbox.Hang, Model: "fraud", Times: 2})
 	ctx, cancel := context.WithCancel(as(t, "web"))
 	var calls sync.WaitGroup
 	for range 2 {
@@ -125,7 +125,6 @@ func TestACallThatSaysItIsSheddableIsRefusedFirstAndToldWhenToComeBack(t *testin
 	if _, err := server.Await(t.Context(), "fraud", func(s sandbox.Seen) bool { return s.InFlight == 2 }); err != nil {
 		t.Fatal(err)
 	}
-	undo()
 	ask := func(header, metadata string) (*http.Response, string) {
 		body := fmt.Sprintf(`{"model_name":"fraud","input_tensor":%q,"metadata":{%s}}`, strings.Repeat("A", 86)+"==", metadata)
 		request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+r.address+"/v1/predict", strings.NewReader(body))

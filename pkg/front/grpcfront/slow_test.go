@@ -178,11 +178,12 @@ func heapWhile(do func()) int64 {
 			}
 		}
 	})
-	do()
-	most = max(most, live()-before)
-	close(done)
-	sampling.Wait()
-	return most
+	func() {
+		defer sampling.Wait() // also when do ends the test
+		defer close(done)
+		do()
+	}()
+	return max(most, live()-before)
 }
 
 // Ten thousand clients, each of which has sent a part of a large message; in the short form a thousand. Without room being
