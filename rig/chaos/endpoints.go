@@ -136,7 +136,12 @@ func drainOne(b *bench) {
 	if b.cast == castReal {
 		x.shutdown()
 		b.detect = b.within(30*time.Second, "the server that ends is down", func() bool { return down(b, g, x) })
-		<-x.p.exited
+		select {
+		case <-x.p.exited:
+		case <-time.After(25 * time.Second):
+			b.note("Triton does not end by itself: killed, as Kubernetes does")
+			x.kill()
+		}
 	} else {
 		b.must(x.fault(b, `{"kind": "stopping"}`))
 		b.sleep(2 * time.Second)
