@@ -94,6 +94,16 @@ func (o *outlier) eject(now time.Time, first time.Duration) time.Duration {
 	return d
 }
 
+// end has it back now. How often it was out is remembered.
+func (o *outlier) end(now int64) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.row.Store(0)
+	if o.until.Load() > now {
+		o.until.Store(now)
+	}
+}
+
 // succeeded ends rows of failures.
 func (s *seat) succeeded() {
 	if o := s.faults.Load(); o != nil {
@@ -119,6 +129,9 @@ func (s *seat) judge(f *fault.Fault) {
 	if j.Failures < 0 {
 		return
 	}
+	if out, _ := s.pool.up.health.Out(s.ep.name); out {
+		return // that is known, and when it is back as well
+	}
 	now := time.Now()
 	if long, mixed := s.ep.faults.failed(s.pool, j.Failures); long && mixed {
 		s.pool.up.eject(s.ep, nil, &s.ep.faults, now, j, f)
@@ -140,7 +153,7 @@ func (u *Upstream) eject(e *endpoint, p *pool, o *outlier, now time.Time, j *Eje
 		return
 	}
 	changed := u.allChanged
-	log := u.log.With("upstream", u.name, "endpoint", e.name, "for", d, "failures", j.Failures)
+	log := u.log.With("upstream", u.name, "endpoint", e.name, "for", d.String(), "failures", j.Failures)
 	if p != nil {
 		changed = p.changed
 		log = log.With("model", p.model, "version", p.version)
@@ -206,20 +219,36 @@ func (p *pool) outlierOf(endpoint string) *outlier {
 }
 
 // settle gives seats what is known of their failures, and forgets that of endpoints that are gone or well.
-func (p *pool) settle(seats []*seat, now int64) {
+func (p *pool) settle(endpoints []*endpoint, seats []*seat, now int64) {
 	p.outliersMu.Lock()
 	defer p.outliersMu.Unlock()
 	if len(p.outliers) == 0 {
 		return
 	}
 	kept := make(map[string]*outlier)
-	for _, s := range seats {
-		if o := p.outliers[s.ep.name]; o != nil && (o.row.Load() > 0 || now-o.until.Load() < int64(maxEject)) {
-			kept[s.ep.name] = o
-			s.faults.Store(o)
+	for _, e := range endpoints {
+		if o := p.outliers[e.name]; o != nil && (o.row.Load() > 0 || now-o.until.Load() < int64(maxEject)) {
+			kept[e.name] = o
 		}
 	}
+	for _, s := range seats {
+		s.faults.Store(kept[s.ep.name])
+	}
 	p.outliers = kept
+}
+
+// fresh ends ejections and rows of an endpoint that is back: what failed may have been another process.
+func (e *endpoint) fresh(now int64) {
+	e.faults.end(now)
+	e.up.pools.Range(func(_, value any) bool {
+		p := value.(*pool)
+		p.outliersMu.Lock()
+		defer p.outliersMu.Unlock()
+		if o := p.outliers[e.name]; o != nil {
+			o.end(now)
+		}
+		return true
+	})
 }
 
 // Ejections lists the models that an endpoint is ejected for, by address; "*" stands for all of them.

@@ -200,6 +200,67 @@ func TestWhereMostEndpointsAreNotReadyNoneIsEjectedAndThoseNotReadyStayOut(t *te
 	})
 }
 
+func TestAnEndpointThatWentOutAndIsBackIsNotEjectedForWhatItsPredecessorDid(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		up := map[string]inference.Readiness{"h0:1": inference.Ready, "h1:1": inference.Ready}
+		k := &known{states: up}
+		u := still(2, k, Eject{})
+		defer u.end()
+		p := u.pool("fraud", "1")
+		u.changed("")
+		after(time.Hour)
+		s := p.current().ready[0]
+		for range 3 {
+			s.learn(&fault.Fault{Kind: fault.EndpointLost}) // of the process that died
+		}
+		k.mu.Lock()
+		k.states, k.out = map[string]inference.Readiness{"h1:1": inference.Ready}, map[string]bool{"h0:1": true}
+		k.mu.Unlock()
+		u.list()[0].out, u.list()[0].silent = true, true // as if its connections had been cut
+		u.changed("")
+		for range 20 {
+			s.learn(&fault.Fault{Kind: fault.EndpointLost})
+		}
+		if got := u.Ejections(); len(got) != 0 {
+			t.Errorf("ejected although it is out: %v", got)
+		}
+		after(4 * time.Second)
+		k.mu.Lock()
+		k.states, k.out = up, nil
+		k.mu.Unlock()
+		u.changed("")
+		for range 4 {
+			p.current().ready[0].learn(&fault.Fault{Kind: fault.UpstreamFailed, Upstream: true})
+		}
+		if got := u.chosen(p); len(got) != 2 {
+			t.Errorf("a new process answers for its predecessor: %v", got)
+		}
+		after(time.Minute)
+		synctest.Wait()
+	})
+}
+
+func TestAnEjectedEndpointThatIsRestartedIsBackAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := &known{states: map[string]inference.Readiness{"h0:1": inference.Ready, "h1:1": inference.Ready}}
+		u := still(2, k, Eject{})
+		defer u.end()
+		p := u.pool("fraud", "1")
+		after(time.Hour)
+		fails(u, p, "h0:1", fault.UpstreamFailed, 5)
+		if got := u.chosen(p); len(got) != 1 {
+			t.Fatalf("not ejected: %v", got)
+		}
+		u.list()[0].seen = false // it went out meanwhile
+		u.changed("")
+		if got := u.chosen(p); len(got) != 2 || len(u.Ejections()) != 0 {
+			t.Errorf("still ejected: %v", got)
+		}
+		after(time.Minute)
+		synctest.Wait()
+	})
+}
+
 func TestCallsThatFailOverTheWireEjectAndTheLogSaysWhy(t *testing.T) {
 	text := &lockedText{}
 	servers := tritontest.Network{

@@ -71,6 +71,7 @@ const leastWeight = .1
 // warm begins a slow start.
 func (e *endpoint) warm(now time.Time) {
 	e.since.Store(now.UnixNano())
+	e.fresh(now.UnixNano())
 	e.up.allChanged()
 	time.AfterFunc(slowStart, e.up.allChanged) // it has its whole share then, and nobody needs to look
 }

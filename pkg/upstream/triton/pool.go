@@ -160,7 +160,7 @@ func (p *pool) choose() *choice {
 	if len(ch.ready)+len(ch.maybe) == 0 {
 		ch.absent = p.absent(len(endpoints), up)
 	}
-	p.settle(ch.ready, now)
+	p.settle(endpoints, ch.ready, now)
 	if len(ch.ready) > 1 {
 		ch.ready = without(ch.ready, len(endpoints), now, p.up.ejects.Load())
 	}

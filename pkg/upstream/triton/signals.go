@@ -72,7 +72,7 @@ var ours = []string{
 }
 
 // late are texts on a connection that was tried, and nothing came back.
-var late = []string{"i/o timeout", "context deadline exceeded", "connection timed out", "operation timed out"}
+var late = []string{"i/o timeout", "context deadline exceeded", "connection timed out", "operation timed out", "use of closed network connection"}
 
 func dialed(f *fault.Fault) reach {
 	if f.Cause == nil {
