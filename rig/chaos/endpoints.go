@@ -11,10 +11,13 @@ import (
 const callDeadline = 10 * time.Second
 
 func killOne(b *bench) {
-	x, y := b.two()
+	const sequences = 10
+	x, y := b.two("fraud", "seqsum")
 	g := b.gateway(settings{endpoints: list(x, y)})
 	c := b.client(g)
 	b.begin(c, callDeadline, bare(c))
+	b.load.sequences(b, c, sequences)
+	b.sleep(time.Second)
 	killed := time.Now()
 	x.kill()
 	b.detect = b.within(2*time.Second, "the lost server is known to be down", func() bool { return down(b, g, x) })
@@ -30,10 +33,14 @@ func killOne(b *bench) {
 	})
 	b.sleep(time.Second)
 	b.finish()
-	b.none("were hurt by one of two servers", both(unary, not(is(ok))))
+	b.none("were hurt by one of two servers", both(unary, not(is(ok)), not(lostSequence)))
+	lost := b.load.count(lostSequence)
+	b.note("%d of %d sequences were on the server that was killed, and were told so", lost, sequences)
+	b.check(lost > 0 && lost <= sequences, "%d of %d sequences were lost; those on the server that was killed should be, each once", lost, sequences)
 	b.none("of streams were not answered in band", both(streamed, is(failed), func(r record) bool { return !r.inBand }))
 	b.none("of streams were hurt although they began later", both(streamed, not(is(ok)), after(killed.Add(2*time.Second))))
 	b.none("were hurt by its return", both(after(back), not(is(ok))))
+	b.none("of sequences were lost although they began later", both(kindIs("sequence"), not(is(ok)), after(killed.Add(2*time.Second))))
 	b.none("took long", both(unary, slower(2*time.Second)))
 }
 
