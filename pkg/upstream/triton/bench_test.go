@@ -126,3 +126,23 @@ func BenchmarkStream(b *testing.B) {
 		call.Free()
 	}
 }
+
+// BenchmarkPickBy compares the ways to choose, once slow starts are over.
+func BenchmarkPickBy(b *testing.B) {
+	for _, how := range []inference.Pick{inference.LeastLoaded, inference.RoundRobin, inference.HashUser} {
+		for _, endpoints := range []int{2, 100} {
+			b.Run(fmt.Sprintf("%s/endpoints=%d", how, endpoints), func(b *testing.B) {
+				u := still(endpoints, ignorance{}, Eject{})
+				defer u.end()
+				p := u.pool("fraud", "1")
+				c := &inference.Call{Start: time.Now(), Model: &inference.Model{Pick: how}, Identity: inference.Identity{User: "somebody"}}
+				b.ReportAllocs()
+				for b.Loop() {
+					if _, err := p.Pick(c, nil); err != nil {
+						b.Fatal(err)
+					}
+				}
+			})
+		}
+	}
+}
