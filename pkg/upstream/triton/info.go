@@ -64,6 +64,8 @@ func (p *pool) Info(ctx context.Context) (*Info, error) {
 	select {
 	case <-wait:
 	case <-ctx.Done():
+	}
+	if ctx.Err() != nil {
 		return nil, fault.Of(context.Cause(ctx))
 	}
 	if known = p.info.known.Load(); known != nil {
