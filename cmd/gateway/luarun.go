@@ -141,12 +141,7 @@ type outcome struct {
 
 // failed reports whether the run ended in a way that is the script's fault.
 func (o outcome) failed() bool {
-	switch o.outcome {
-	case luavm.OK, luavm.NoOpinion, luavm.NoKey:
-		return false
-	default:
-		return true
-	}
+	return o.outcome.Failed()
 }
 
 // name says where a call with this outcome goes.

@@ -71,6 +71,7 @@ func (r *run) fact(what, s string, there bool) lua.LValue {
 		r.missing = what
 		return lua.LNil
 	}
+	r.given += len(s)
 	if len(s) >= slowBytes {
 		r.grow(len(s))
 	}
@@ -114,6 +115,7 @@ func (r *run) header(prefix, name string) lua.LValue {
 			return lua.LNil
 		}
 	}
+	r.given += size
 	r.made(size)
 	return lua.LString(strings.Join(values, ", "))
 }
@@ -178,6 +180,7 @@ func sorted[V any](m map[string]V) []string {
 func (r *run) put(t *lua.LTable, name string, v lua.LValue) {
 	if v != lua.LNil && len(name) <= maxString {
 		r.entry(1)
+		r.given += len(name)
 		r.spend(4)
 		t.RawSetString(name, v)
 	}

@@ -32,7 +32,9 @@ func (r *run) failed(L *lua.LState, err error) {
 func (r *run) bounded(err error) {
 	switch {
 	case errors.Is(err, pattern.ErrResult):
-		r.end(Memory, "%s", err.Error())
+		r.end(r.blame(Memory), "%s", err.Error())
+	case errors.Is(err, pattern.ErrSubject) && r.blame(Error) == TooLong, errors.Is(err, pattern.ErrUTF8) && r.given > 0:
+		r.end(TooLong, "%s", err.Error())
 	case errors.Is(err, pattern.ErrWork):
 		r.end(Timeout, "%s", err.Error())
 	}

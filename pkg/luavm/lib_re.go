@@ -107,6 +107,7 @@ func reGmatch(L *lua.LState) int {
 		return reFailed(L, 1, err)
 	}
 	it, err := re.Gmatch(s)
+	r.bounded(err)
 	if err != nil {
 		return reFailed(L, 1, err)
 	}

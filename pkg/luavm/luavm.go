@@ -126,6 +126,7 @@ const (
 	OK        Outcome = iota // a target was named
 	NoOpinion                // nil was returned
 	NoKey                    // the call does not have the key that was to be hashed: nobody's mistake
+	TooLong                  // the caller sent so much that a bound was reached: not the script's mistake
 	Error                    // the script failed
 	Timeout                  // the deadline passed
 	Memory                   // it wanted more than it may have
@@ -133,9 +134,12 @@ const (
 	outcomes
 )
 
-var outcomeNames = [outcomes]string{"ok", "no_opinion", "no_key", "error", "timeout", "memory", "wrong_type"}
+var outcomeNames = [outcomes]string{"ok", "no_opinion", "no_key", "too_long", "error", "timeout", "memory", "wrong_type"}
 
 func (o Outcome) String() string { return outcomeNames[o] }
+
+// Failed reports whether the script is to blame for an end like this.
+func (o Outcome) Failed() bool { return o >= Error }
 
 // Outcomes lists all outcomes.
 func Outcomes() []Outcome {

@@ -22,6 +22,10 @@ const (
 	maxName    = 256      // bytes of a target's name, and of a reason
 	maxValues  = 4_000    // arguments or results of one library call
 	maxRegs    = 16 << 10 // values on the stack
+
+	// A script that asked for so many bytes of its call works on what the caller made long: calls as they are meant have
+	// users, tenants and regions of some ten bytes. A string beyond a bound is then the caller's doing.
+	longCall = 512
 )
 
 // How time is watched. An instruction is one unit, and so is every slowUnit of what a library function handles; the
@@ -54,6 +58,7 @@ type run struct {
 	why       string
 	line      int // of the last error, or of what was fatal
 
+	given   int    // bytes of what the call has that was asked for
 	missing string // the last fact that was asked for and that the call does not have
 	logged  int
 	params  lua.LValue
@@ -131,7 +136,7 @@ func (r *run) work(n int) {
 // made counts a string that was made, or the bytes of a gap in a table.
 func (r *run) made(n int) {
 	if n > maxString {
-		r.end(Memory, "a string of %d bytes; at most %d are allowed", n, maxString)
+		r.end(r.blame(Memory), "a string of %d bytes; at most %d are allowed", n, maxString)
 	}
 	r.grow(n)
 }
@@ -167,6 +172,15 @@ func (r *run) setStep() {
 func (r *run) end(o Outcome, format string, args ...any) {
 	r.fatal, r.why = o, fmt.Sprintf(format, args...)
 	r.abort()
+}
+
+// blame is how a run ends that comes upon something too long: as its script's mistake o, or as TooLong where the caller
+// sent much. Whoever may call must not be able to make a good script look like a bad one.
+func (r *run) blame(o Outcome) Outcome {
+	if r.given >= longCall {
+		return TooLong
+	}
+	return o
 }
 
 // noKey ends the run because the call lacks what is to be hashed.
@@ -320,8 +334,8 @@ func (st *state) failure(err error) error {
 			st.spoilt = true
 			return r.cancelled
 		}
-	case NoKey:
-		return &RunError{NoKey, r.line, clip(r.why, maxMessage)}
+	case NoKey, TooLong: // what callers can bring about costs no interpreter
+		return &RunError{r.fatal, r.line, clip(r.why, maxMessage)}
 	default:
 		st.spoilt = true
 		return &RunError{r.fatal, r.line, clip(r.why, maxMessage)}

@@ -45,6 +45,10 @@ import (
 // Hashing nil (hash, split, sticky, ngx.crc32_short, ngx.md5 and so on), or joining to a key what the call does not have,
 // ends the run as no_key: the call goes to the stable target, and nobody is blamed. pcall does not catch it.
 //
+// What only the caller can bring about ends a run as too_long, in the same way: a subject of a pattern, or a string, beyond
+// its bound in a run that asked for 512 bytes or more of its call, and a text of the call's that is not UTF-8 where option
+// "u" of ngx.re asks for that.
+//
 // # What scripts for OpenResty find
 //
 //	ngx.var.arg_user_id, arg_model, arg_version   the effective user, the model and the version asked for
