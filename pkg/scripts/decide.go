@@ -75,7 +75,7 @@ func (s *Store) Decide(ctx context.Context, _, script string, c *inference.Call)
 		u.counts.Took(time.Since(begun))
 	}
 	u.count(outcome)
-	off, on := v.gate.ran(now, howRan(outcome), probe)
+	off, on := v.gate.ran(now, howRan(outcome), probe, v.deadline)
 	if off || on {
 		s.switched(u, v, off)
 	}

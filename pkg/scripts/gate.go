@@ -9,7 +9,9 @@ import (
 const (
 	gateWindow  = 10 * time.Second
 	offFailures = 20 // failed runs in the window, and at least half of all
-	offStops    = 5  // runs in the window that were stopped, for their time or their memory
+	offStops    = 5  // runs in the window that were stopped, for their time or their memory, and either
+	offStopped  = 1  // percent of all runs or
+	offCost     = 2  // percent of the window, by the time that they took
 	offFor      = time.Minute
 	probeEvery  = time.Second
 	probesToOn  = 3 // in a row
@@ -22,9 +24,10 @@ const (
 )
 
 // gate switches one version of a script off when at least 20 of its runs in 10 s failed and these are half of them, or
-// when 5 were stopped. After a minute one call a second tries it; three that do well in a row switch it on again, and
-// one that fails puts that off by another minute. Another version has another gate. While it is on, a run costs two
-// atomic operations and no lock.
+// when 5 or more were stopped that are 1 % of them, or cost 2 % of the time: what a few callers can bring about among many
+// is no reason to take it from everybody (ADR 8). After a minute one call a second tries it; three that do well in a row
+// switch it on again, and one that fails puts that off by another minute. Another version has another gate. While it is
+// on, a run costs two atomic operations and no lock.
 type gate struct {
 	retry atomic.Int64 // 0: on; else when it is tried again, unix ns
 	since atomic.Int64 // when it was switched off
@@ -60,8 +63,9 @@ func (g *gate) allow(now int64) (run, probe bool) {
 	return run, run
 }
 
-// ran notes a run, and reports whether that switched the script off or on.
-func (g *gate) ran(now int64, how runOf, probe bool) (off, on bool) {
+// ran notes a run, of which deadline is the longest that it may have taken, and reports whether that switched the script
+// off or on.
+func (g *gate) ran(now int64, how runOf, probe bool, deadline time.Duration) (off, on bool) {
 	if probe {
 		return false, g.probed(now, how)
 	}
@@ -74,8 +78,7 @@ func (g *gate) ran(now int64, how runOf, probe bool) (off, on bool) {
 	if how == ranStopped {
 		s.stopped.Add(1)
 	}
-	runs, failed, stopped := g.sum(now)
-	if stopped < offStops && (failed < offFailures || 2*failed < runs) {
+	if runs, failed, stopped := g.sum(now); !tooManyStops(runs, stopped, deadline) && (failed < offFailures || 2*failed < runs) {
 		return false, false
 	}
 	g.good.Store(0)
@@ -85,6 +88,14 @@ func (g *gate) ran(now int64, how runOf, probe bool) (off, on bool) {
 	}
 	g.since.Store(now)
 	return true, false
+}
+
+// tooManyStops reports whether so many runs were stopped that it is the script's doing, or that what they take is felt.
+func tooManyStops(runs, stopped int64, deadline time.Duration) bool {
+	if stopped < offStops {
+		return false
+	}
+	return 100*stopped >= offStopped*runs || 100*stopped*int64(deadline) > offCost*int64(gateWindow)
 }
 
 func (g *gate) probed(now int64, how runOf) (on bool) {

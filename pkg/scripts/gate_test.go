@@ -10,6 +10,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/model-gateway/model-gateway/pkg/luavm"
 )
 
 const moody = `
@@ -123,6 +125,53 @@ func TestAScriptThatNeverReturnsIsStoppedAndOffAfterFiveTimes(t *testing.T) {
 	}
 	if strings.Count(line, "\n") != 1 || !strings.Contains(line, "line=3") || !strings.Contains(line, "outcome=timeout") {
 		t.Errorf("logged:\n%s", line)
+	}
+}
+
+func TestAFewStopsAmongManyRunsAreNoReasonToTakeAScriptFromEverybody(t *testing.T) {
+	const ms = int64(time.Millisecond)
+	for _, c := range []struct {
+		good, stopped int64
+		deadline      time.Duration
+		off           bool
+	}{
+		{good: 0, stopped: 4, deadline: luavm.DefaultDeadline},
+		{good: 0, stopped: 5, deadline: luavm.DefaultDeadline, off: true},
+		{good: 495, stopped: 5, deadline: luavm.DefaultDeadline, off: true}, // 1 %
+		{good: 496, stopped: 5, deadline: luavm.DefaultDeadline},
+		{good: 5_171, stopped: 5, deadline: luavm.DefaultDeadline},
+		{good: 50_000, stopped: 100, deadline: luavm.DefaultDeadline}, // 200 ms of 10 s
+		{good: 50_000, stopped: 101, deadline: luavm.DefaultDeadline, off: true},
+		{good: 50_000, stopped: 40, deadline: luavm.MaxDeadline},
+		{good: 50_000, stopped: 41, deadline: luavm.MaxDeadline, off: true},
+	} {
+		g, at := new(gate), time.Now().UnixNano()
+		for range c.good {
+			g.ran(at, ranWell, false, c.deadline)
+		}
+		was := false
+		for i := range c.stopped {
+			if was {
+				t.Errorf("%+v: off after %d", c, i)
+				break
+			}
+			was, _ = g.ran(at+i*ms, ranStopped, false, c.deadline)
+		}
+		if was != c.off {
+			t.Errorf("%+v: off is %v", c, was)
+		}
+	}
+}
+
+func TestWhoeverSendsFiveCallsThatLoopHurtsNobodyElse(t *testing.T) {
+	f := fix(t, map[string]string{"fraud.lua": moody})
+	f.wants(f.asks(500, "good"), "model_v2")
+	for range 5 {
+		f.wants(f.asks(1, "loop"), "timeout")
+		f.wants(f.asks(20, "good"), "model_v2")
+	}
+	if i := f.state1("fraud"); i.State != StateOK {
+		t.Errorf("%+v", i)
 	}
 }
 

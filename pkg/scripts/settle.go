@@ -123,7 +123,7 @@ func (s *Store) refuse(ctx context.Context, u *unit, w wanted, problems luavm.Pr
 	}
 	v := u.running.Load()
 	if v != nil && v.script.Hash != w.hash && v.source != FromLastGood {
-		v = &version{script: v.script, source: FromLastGood, who: v.who, when: v.when, gate: v.gate}
+		v = &version{script: v.script, source: FromLastGood, who: v.who, when: v.when, gate: v.gate, deadline: v.deadline}
 		u.running.Store(v)
 	}
 	serves := "its models go to their stable targets"
@@ -141,7 +141,7 @@ func (s *Store) lastGood(ctx context.Context, u *unit, not string) {
 		}
 		c := s.judge(ctx, u, []byte(e.Source), nil, false)
 		if len(c.problems) == 0 {
-			u.running.Store(&version{script: c.script, source: FromLastGood, who: e.Who, when: e.When, gate: new(gate)})
+			u.running.Store(&version{script: c.script, source: FromLastGood, who: e.Who, when: e.When, gate: new(gate), deadline: s.deadline()})
 			return
 		}
 	}
@@ -150,7 +150,7 @@ func (s *Store) lastGood(ctx context.Context, u *unit, not string) {
 // swap makes a version run, for every call from here on. What is the same text goes on as it was, with the record of its
 // failures.
 func (s *Store) swap(u *unit, w wanted, script *luavm.Script) {
-	v := &version{script: script, source: w.from, who: w.who, when: w.when, gate: new(gate)}
+	v := &version{script: script, source: w.from, who: w.who, when: w.when, gate: new(gate), deadline: s.deadline()}
 	if old := u.running.Load(); old != nil && old.script.Hash == script.Hash {
 		v.gate = old.gate
 	}

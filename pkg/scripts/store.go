@@ -144,11 +144,12 @@ const (
 
 // version is one that runs.
 type version struct {
-	script *luavm.Script
-	source Source
-	who    string
-	when   time.Time
-	gate   *gate
+	script   *luavm.Script
+	source   Source
+	who      string
+	when     time.Time
+	gate     *gate
+	deadline time.Duration // of its runs
 }
 
 // Entry is a version in a history.
@@ -266,6 +267,15 @@ func (s *Store) limits() luavm.Limits {
 		return luavm.Limits{}
 	}
 	return s.opts.Limits()
+}
+
+// deadline is that of a run of what is compiled now.
+func (s *Store) deadline() time.Duration {
+	d := s.limits().Deadline
+	if d <= 0 {
+		d = luavm.DefaultDeadline
+	}
+	return min(d, luavm.MaxDeadline)
 }
 
 func (s *Store) stateDir() string {
