@@ -84,7 +84,7 @@ func (s *Store) Decide(ctx context.Context, _, script string, c *inference.Call)
 		return d.Target, d.Reason, true
 	case int(luavm.NoOpinion):
 		return "", d.Reason, false
-	case int(luavm.NoKey), cancelled:
+	case int(luavm.NoKey), int(luavm.TooLong), cancelled: // nothing that its author could put right
 	default:
 		s.failed(u, v, c, outcome, err)
 	}
@@ -157,7 +157,7 @@ func howRan(outcome int) runOf {
 	switch outcome {
 	case int(luavm.OK), int(luavm.NoOpinion):
 		return ranWell
-	case int(luavm.NoKey), cancelled:
+	case int(luavm.NoKey), int(luavm.TooLong), cancelled:
 		return ranEmpty
 	case int(luavm.Timeout), int(luavm.Memory):
 		return ranStopped

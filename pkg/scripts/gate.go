@@ -44,7 +44,7 @@ type runOf uint8
 
 const (
 	ranWell  runOf = iota
-	ranEmpty       // nothing follows from it: there was no key, or the caller left
+	ranEmpty       // nothing follows from it: there was no key, the call was too long, or the caller left
 	ranBadly
 	ranStopped // badly, and it had to be stopped
 )

@@ -217,6 +217,24 @@ func TestACallerThatLeavesIsNoFailureOfTheScript(t *testing.T) {
 	f.wants(f.asks(1, "good"), "model_v2")
 }
 
+func TestWhatOnlyTheCallerCanBringAboutIsCountedAndNeverSwitchesAScriptOff(t *testing.T) {
+	f := fix(t, map[string]string{"fraud.lua": "if string.find(call.headers['x-app'] or '', 'beta') then return 'model_v3' end\nreturn 'model_v2'"})
+	long := call("u1")
+	long.Incoming = map[string][]string{"x-app": {strings.Repeat("a", 60<<10)}}
+	for range 200 {
+		if target, reason, opinion := f.Decide(t.Context(), "fraud", "fraud", long); target != "" || reason != "too_long" || !opinion {
+			t.Fatalf("%q %q %v", target, reason, opinion)
+		}
+	}
+	f.wants(f.asks(1, "good"), "model_v2")
+	if got := scrape(t, f); !strings.Contains(got, `gateway_script_runs_total{outcome="too_long",script="fraud"} 200`) {
+		t.Error(got)
+	}
+	if strings.Contains(f.log.String(), "a script failed") {
+		t.Error("the script is blamed")
+	}
+}
+
 func TestAQuestionLeavesNoTrace(t *testing.T) {
 	f := fix(t, map[string]string{"fraud.lua": moody})
 	for range 30 {

@@ -156,14 +156,14 @@ func Replay(ctx context.Context, calls []Call, before, after *luavm.Script, know
 
 func (r *Replayed) add(i int, c *Call, was, now luavm.Decision, gone, failed *luavm.RunError) {
 	r.Calls++
-	bad := failed != nil && failed.Outcome != luavm.NoKey
+	bad := blames(failed)
 	switch {
 	case bad:
 		r.Failed++
-	case failed != nil:
+	case failed != nil && failed.Outcome == luavm.NoKey:
 		r.NoKey++
 	}
-	if gone != nil && gone.Outcome != luavm.NoKey {
+	if blames(gone) {
 		r.FailedBefore++
 	}
 	r.Before[was.Target]++
@@ -178,6 +178,11 @@ func (r *Replayed) add(i int, c *Call, was, now luavm.Decision, gone, failed *lu
 		}
 		r.Examples = append(r.Examples, change)
 	}
+}
+
+// blames reports whether a run failed by its script, and not by what the call has or has not.
+func blames(e *luavm.RunError) bool {
+	return e != nil && e.Outcome != luavm.NoKey && e.Outcome != luavm.TooLong
 }
 
 // answer runs s, which may be nil; ok is false when ctx ended.
