@@ -35,9 +35,15 @@ func (s *Store) judge(ctx context.Context, u *unit, source []byte, before *versi
 	ctx = context.WithoutCancel(ctx) // whole, even if whoever asked leaves meanwhile
 	var c checked
 	name := u.name + suffix
-	script, err := luavm.Compile(name, source, s.limits())
+	var script *luavm.Script
+	var err error
+	if len(source) <= MaxSource {
+		script, err = luavm.Compile(name, source, s.limits())
+	}
 	var problems luavm.Problems
 	switch {
+	case len(source) > MaxSource: // how many is not known: no more than that has been read
+		c.problems = append(c.problems, luavm.Problem{Name: name, Message: fmt.Sprintf("has more than %d bytes, and so many are read: keep long lists in metadata or headers", MaxSource)})
 	case errors.As(err, &problems):
 		c.problems = append(c.problems, problems...)
 	case err != nil:

@@ -136,45 +136,48 @@ func (s *Store) Export(w io.Writer) error {
 	return cases.Write(w, cases.Head{Format: cases.Format, Users: cases.HashedUsers, Calls: len(calls)}, calls)
 }
 
-// find finds a version: by the beginning of its hash, or how many versions back from the one that runs it is.
-func (u *unit) find(to string, running *version) (Entry, error) {
-	return find(u.history, to, running)
-}
-
 const minHash = 6 // digits
 
-func find(history []Entry, to string, running *version) (Entry, error) {
-	to = strings.TrimPrefix(strings.ToLower(strings.TrimSpace(to)), "-")
-	start := 0
-	for i, e := range history {
-		// What runs is where counting starts. Who has gone back and goes back again wants a version before that one, not
-		// the one that he left.
-		if running != nil && e.Hash == running.script.Hash && (i == 0 || history[0].From == FromOverride) {
-			start = i
-		}
+// start says where in a history counting back starts: at the version that runs. Who has gone back and goes back again
+// wants a version before that one, not the one that he left.
+func start(history []Entry, running *version) int {
+	n := 0
+	if running != nil {
+		n = max(0, slices.IndexFunc(history, func(e Entry) bool { return e.Hash == running.script.Hash }))
 	}
+	for n < len(history) && history[n].Back > 0 {
+		n += history[n].Back
+	}
+	return min(n, len(history)) // it may be so old that it is not there any more
+}
+
+// find finds a version in a history: by the beginning of its hash, or how many versions back from the one that runs it is.
+func find(history []Entry, to string, running *version) (int, error) {
+	to = strings.TrimPrefix(strings.ToLower(strings.TrimSpace(to)), "-")
 	if steps, err := strconv.Atoi(to); err == nil && len(to) < minHash {
-		if steps < 1 || start+steps >= len(history) {
-			return Entry{}, fmt.Errorf("there are %d versions before the one that runs; name one of them by its hash, or how many back", max(0, len(history)-start-1))
+		from := start(history, running)
+		if steps < 1 || from+steps >= len(history) {
+			return 0, fmt.Errorf("there are %d versions before the one that runs; name one of them by its hash, or how many back", max(0, len(history)-from-1))
 		}
-		return history[start+steps], nil
+		return from + steps, nil
 	}
 	if len(to) < minHash {
-		return Entry{}, fmt.Errorf("%q is too short; name a version by at least %d digits of its hash, by how many versions back (1 is the one before), or say %q", clip(to), minHash, ToFile)
+		return 0, fmt.Errorf("%q is too short; name a version by at least %d digits of its hash, by how many versions back (1 is the one before), or say %q", clip(to), minHash, ToFile)
 	}
-	var found []Entry
-	for _, e := range history {
-		if strings.HasPrefix(e.Hash, to) && !slices.ContainsFunc(found, func(f Entry) bool { return f.Hash == e.Hash }) {
-			found = append(found, e)
+	found := -1
+	for i, e := range history {
+		switch {
+		case !strings.HasPrefix(e.Hash, to):
+		case found < 0:
+			found = i
+		case history[found].Hash != e.Hash:
+			return 0, fmt.Errorf("several versions begin with %q; give more digits", clip(to))
 		}
 	}
-	switch len(found) {
-	case 0:
-		return Entry{}, fmt.Errorf("no version of the history begins with %q", clip(to))
-	case 1:
-		return found[0], nil
+	if found < 0 {
+		return 0, fmt.Errorf("no version of the history begins with %q", clip(to))
 	}
-	return Entry{}, fmt.Errorf("%d versions begin with %q; give more digits", len(found), clip(to))
+	return found, nil
 }
 
 // words are problems as people read them.

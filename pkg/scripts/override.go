@@ -48,6 +48,8 @@ type override struct {
 	Who      string    `json:"who"`
 	When     time.Time `json:"when"`
 	Replaces string    `json:"replaces"` // hash of the file; "" where there is none
+	// Back, of who went back, is how many entries before its own one of the history he went to; 0 for what is new.
+	Back int `json:"back,omitempty"`
 
 	pending bool // other replicas do not know of it yet
 }
@@ -64,7 +66,7 @@ func newOverride(source, who, replaces string) *override {
 
 func (o *override) check() error {
 	switch {
-	case o.ID == "" || len(o.Who) > maxWho || len(o.Source) > MaxSource:
+	case o.ID == "" || o.Back < 0 || len(o.Who) > maxWho || len(o.Source) > MaxSource:
 		return errors.New("an override has fields that are missing or too large")
 	case hashOf([]byte(o.Source)) != o.Hash:
 		return errors.New("an override is damaged")
@@ -413,10 +415,11 @@ func (s *Store) Rollback(ctx context.Context, name, to, who string) (Answer, err
 	if to == ToFile {
 		return a, s.toFile(ctx, u, &a)
 	}
-	e, err := u.find(to, before)
+	n, err := find(u.history, to, before)
 	if err != nil {
 		return a, err
 	}
+	e := u.history[n]
 	a.Hash = e.Hash
 	c := s.judge(ctx, u, []byte(e.Source), before, false)
 	a.Replay = c.replay
@@ -427,7 +430,9 @@ func (s *Store) Rollback(ctx context.Context, name, to, who string) (Answer, err
 	if e.Hash == u.file.hash {
 		a.Note = "this is what the file says"
 	}
-	s.edit(ctx, u, newOverride(e.Source, who, u.file.hash), &a)
+	o := newOverride(e.Source, who, u.file.hash)
+	o.Back = n + 1
+	s.edit(ctx, u, o, &a)
 	return a, nil
 }
 

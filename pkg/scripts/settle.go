@@ -3,6 +3,7 @@ package scripts
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/model-gateway/model-gateway/pkg/luavm"
@@ -16,18 +17,19 @@ type wanted struct {
 	from   Source
 	who    string
 	when   time.Time
+	back   int // of an override that went back
 }
 
 // want says which version ought to run: an override as long as the file is the one it replaces, else the file. ok is false
 // where there is neither.
 func (u *unit) want() (w wanted, ok bool) {
 	if o := u.override; o != nil && o.Replaces == u.file.hash {
-		return wanted{[]byte(o.Source), o.Hash, FromOverride, o.Who, o.When}, true
+		return wanted{[]byte(o.Source), o.Hash, FromOverride, o.Who, o.When, o.Back}, true
 	}
 	if u.file.hash == "" {
 		return wanted{}, false
 	}
-	return wanted{u.file.text, u.file.hash, FromFile, ByFile, time.Now()}, true
+	return wanted{source: u.file.text, hash: u.file.hash, from: FromFile, who: ByFile, when: time.Now()}, true
 }
 
 // settle makes what ought to run run, if it holds; else the last good version stays, and problems say why. Nothing is
@@ -155,8 +157,20 @@ func (s *Store) swap(u *unit, w wanted, script *luavm.Script) {
 		v.gate = old.gate
 	}
 	u.running.Store(v)
-	u.remember(Entry{Hash: w.hash, Who: w.who, When: w.when.UTC().Round(0), From: w.from, Source: string(w.source)})
+	u.remember(Entry{Hash: w.hash, Who: w.who, When: w.when.UTC().Round(0), From: w.from, Source: string(w.source), Back: u.back(w)})
 	u.show(s)
+}
+
+// back is how many entries before that of w, which comes next, the one stands that it went back to; 0 for what is new, and
+// where there is none. Another replica, which says how far it was there, may have another history.
+func (u *unit) back(w wanted) int {
+	if w.back == 0 {
+		return 0
+	}
+	if n := w.back - 1; n < len(u.history) && u.history[n].Hash == w.hash {
+		return w.back
+	}
+	return 1 + slices.IndexFunc(u.history, func(e Entry) bool { return e.Hash == w.hash })
 }
 
 // remember puts a version at the head of the history.

@@ -72,7 +72,7 @@ func (s *Store) restore(u *unit) {
 		err = k.Override.check()
 	}
 	for _, e := range k.History {
-		if err == nil && (len(e.Source) > MaxSource || hashOf([]byte(e.Source)) != e.Hash) {
+		if err == nil && (len(e.Source) > MaxSource || e.Back < 0 || hashOf([]byte(e.Source)) != e.Hash) {
 			err = fmt.Errorf("version %s is damaged", e.Hash)
 		}
 	}

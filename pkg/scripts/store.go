@@ -159,6 +159,8 @@ type Entry struct {
 	When   time.Time `json:"when"`
 	From   Source    `json:"from"`
 	Source string    `json:"source,omitempty"`
+	// Back, of one that somebody went back to, is how many entries before this one that stands; 0 for what was new.
+	Back int `json:"back,omitempty"`
 }
 
 // New makes a store with what its folder has now. Scripts that do not hold are in its log and in List; there is no error

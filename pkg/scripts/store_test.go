@@ -435,6 +435,89 @@ func TestHistoryHasTenVersionsAndOneGoesBackToAny(t *testing.T) {
 	}
 }
 
+// backs wants a step back to come to that target.
+func (f *fixture) backs(want string) {
+	f.t.Helper()
+	if a, err := f.Rollback(f.t.Context(), "fraud", "1", "sre"); err != nil {
+		f.t.Errorf("%+v %v", a, err)
+	}
+	f.decides("fraud", want)
+}
+
+func (f *fixture) pushes(text string) {
+	f.t.Helper()
+	if a, err := f.Put(f.t.Context(), "fraud", []byte(text), "sre", false); err != nil {
+		f.t.Errorf("%+v %v", a, err)
+	}
+}
+
+func TestOneStepBackIsTheVersionThatRanBeforeAlsoWhereATextHasRunTwice(t *testing.T) {
+	old, safe, better := answering("model_v1"), answering("model_v2"), answering("model_v3")
+	f := fix(t, map[string]string{"fraud.lua": "-- the file\n" + old})
+	for _, text := range []string{old, safe, better, safe} {
+		f.pushes(text)
+	}
+	f.backs("model_v3")
+	f.again() // how far somebody has gone back outlives a restart
+	f.backs("model_v2")
+	f.backs("model_v1")
+	f.backs("model_v1") // the file
+	if _, err := f.Rollback(t.Context(), "fraud", "1", "sre"); err == nil || !strings.Contains(err.Error(), "there are 0 versions before") {
+		t.Errorf("got %v", err)
+	}
+	f.pushes(better) // what is new starts anew
+	f.backs("model_v1")
+}
+
+func TestWhoeverGoesBackByHashToWhatWasGoneBackToGoesOnFromThere(t *testing.T) {
+	f := fix(t, map[string]string{"fraud.lua": "-- the file\n" + answering("model_v1")})
+	f.pushes(answering("model_v2"))
+	safe := f.Hash("fraud")
+	f.pushes(answering("model_v3"))
+	f.backs("model_v2")
+	f.pushes("-- another\n" + answering("model_v3"))
+	if _, err := f.Rollback(t.Context(), "fraud", safe[:8], "sre"); err != nil {
+		t.Fatal(err)
+	}
+	f.decides("fraud", "model_v2")
+	f.backs("model_v1")
+}
+
+func TestATextThatIsPushedAgainOverTheFileIsGoneBackFrom(t *testing.T) {
+	f := fix(t, map[string]string{"fraud.lua": answering("model_v1")})
+	f.pushes(answering("model_v2"))
+	if _, err := f.Rollback(t.Context(), "fraud", ToFile, "sre"); err != nil {
+		t.Fatal(err)
+	}
+	f.pushes(answering("model_v2"))
+	f.backs("model_v1")
+}
+
+func TestWhoeverWentFurtherBackThanIsKeptIsToldThatThereIsNoMore(t *testing.T) {
+	f := fix(t, map[string]string{"fraud.lua": answering("model_v1")})
+	for i := range MaxHistory + 5 {
+		f.pushes(fmt.Sprintf("-- %d\nreturn 'model_v2'", i))
+	}
+	for n := 0; ; n++ {
+		if _, err := f.Rollback(t.Context(), "fraud", "1", "sre"); err != nil {
+			if n < MaxHistory/2-1 || !strings.Contains(err.Error(), "there are 0 versions before") {
+				t.Errorf("after %d: %v", n, err)
+			}
+			return
+		}
+		if n > MaxHistory {
+			t.Fatal("it goes in circles")
+		}
+	}
+}
+
+func TestAFileOfMoreThanIsReadIsToldSo(t *testing.T) {
+	f := fix(t, map[string]string{"fraud.lua": "--" + strings.Repeat("x", 3*MaxSource)})
+	if i := f.state1("fraud"); len(i.Problems) != 1 || i.Problems[0] != "fraud.lua: has more than 65536 bytes, and so many are read: keep long lists in metadata or headers" {
+		t.Errorf("%q", i.Problems)
+	}
+}
+
 func TestAnOverrideEndsWhenTheFileChangesAndDoesNotComeBack(t *testing.T) {
 	f := fix(t, map[string]string{"fraud.lua": answering("model_v1")})
 	if _, err := f.Put(t.Context(), "fraud", []byte(answering("model_v2")), "sre", false); err != nil {
