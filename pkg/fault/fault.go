@@ -16,6 +16,7 @@ type Fault struct {
 	Msg        string
 	RetryAfter time.Duration // a hint; 0 means the kind's own
 	Upstream   bool          // an upstream reported it; else the gateway found it
+	Unsent     bool          // it never reached a server: there was no connection to send it on
 	Cause      error         // for the log only, never shown
 	// Quota is set by a limit that refused.
 	Quota *Quota

@@ -244,6 +244,7 @@ func (g *Gateway) use(cfg *config.Config) error {
 	g.catalog.Use(snapshot)
 	g.breaker.Reload()
 	g.reloadScripts(cfg)
+	g.forward.Forget()
 	g.deadlines.use(cfg)
 	g.primer.changed("")
 	g.metrics.Reloaded(cfg.Hash, time.Now())

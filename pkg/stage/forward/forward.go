@@ -61,11 +61,19 @@ func (s *Stage) elsewhere(ctx context.Context, c *inference.Call, first inferenc
 		if _, none := c.Target.Pool.Pick(c, tried); none != nil {
 			return err
 		}
-		if !s.afford(c, err) || !wait(ctx) {
+		free := len(tried) == 1 && outsideBudget(fault.Of(err))
+		if !free && !s.afford(c, err) {
 			return err
 		}
-		next, none := c.Target.Pool.Pick(c, tried)
+		var next inference.Endpoint
+		none := errGone
+		if wait(ctx) {
+			next, none = c.Target.Pool.Pick(c, tried)
+		}
 		if none != nil {
+			if !free {
+				s.budgets.of(c.Target.Pool).put(1)
+			}
 			return err
 		}
 		if s.Retries != nil {

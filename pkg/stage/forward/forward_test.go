@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -75,6 +76,13 @@ func failing(name string, kinds ...fault.Kind) *endpoint {
 		e.errs = append(e.errs, fault.New(k, "it failed"))
 	}
 	return e
+}
+
+// unreached fails as an endpoint does that nobody could connect to.
+func unreached() error {
+	f := fault.New(fault.UpstreamUnavailable, "nobody is there")
+	f.Unsent = true
+	return f
 }
 
 func TestACallThatOneEndpointLosesIsAnsweredByAnother(t *testing.T) {
@@ -159,36 +167,100 @@ func TestTheLastFailureIsTheCallsWhenNoOtherEndpointIsLeft(t *testing.T) {
 }
 
 func TestAnUpstreamThatFailsIsAskedAFifthMoreAndNotTwice(t *testing.T) {
+	// The last one is a server that says so itself, or a proxy before it: it was asked.
+	for _, kind := range []fault.Kind{fault.UpstreamQueue, fault.ModelNotReady, fault.UpstreamUnavailable} {
+		synctest.Test(t, func(t *testing.T) {
+			r := &records{}
+			s := &Stage{Attempts: r, Retries: r}
+			p := &pool{[]*endpoint{{name: "a"}, {name: "b"}}}
+			const calls = 2000
+			begin := time.Now()
+			for range calls {
+				p.endpoints[0].errs = []error{fault.New(kind, "not now")}
+				p.endpoints[1].errs = []error{fault.New(kind, "not now")}
+				_ = s.Handle(t.Context(), callTo(p))
+			}
+			// Each further attempt takes a moment, and some a second are there beside the fifth.
+			most := calls/5 + perSecond*int(1+time.Since(begin)/time.Second)
+			if r.retried < calls/5 || r.retried > most || r.retried+r.refused != calls {
+				t.Errorf("%s: %d of %d calls were tried again, at most %d may; %d were not", kind.Reason(), r.retried, calls, most, r.refused)
+			}
+		})
+	}
+}
+
+func TestCallsOfALostEndpointAreAllTriedAgain(t *testing.T) {
+	for name, err := range map[string]error{"lost": fault.New(fault.EndpointLost, "gone"), "unreached": unreached()} {
+		synctest.Test(t, func(t *testing.T) {
+			r := &records{}
+			s := &Stage{Attempts: r, Retries: r}
+			for range 500 {
+				if err := s.Handle(t.Context(), callTo(&pool{[]*endpoint{{name: "a", errs: []error{err}}, {name: "b"}}})); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if r.retried != 500 {
+				t.Errorf("%s: %d of 500", name, r.retried)
+			}
+		})
+	}
+}
+
+func TestACallIsOutsideTheBudgetOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := &records{}
-		s := &Stage{Attempts: r, Retries: r}
-		p := &pool{[]*endpoint{{name: "a"}, {name: "b"}}}
-		const calls = 2000
-		begin := time.Now()
-		for range calls {
-			p.endpoints[0].errs = []error{fault.New(fault.UpstreamQueue, "full")}
-			p.endpoints[1].errs = []error{fault.New(fault.UpstreamQueue, "full")}
-			_ = s.Handle(t.Context(), callTo(p))
+		s := &Stage{Attempts: nobody{}}
+		var answered atomic.Int64
+		target := &inference.Target{Pool: losing{}}
+		for range 100 {
+			go func() {
+				c := &inference.Call{Model: &inference.Model{Retry: inference.Retry{Attempts: 5}}, Target: target}
+				if s.Handle(t.Context(), c) == nil {
+					answered.Add(1)
+				}
+			}()
 		}
-		// Each further attempt takes a moment, and some a second are there beside the fifth.
-		most := calls/5 + perSecond*int(1+time.Since(begin)/time.Second)
-		if r.retried < calls/5 || r.retried > most || r.retried+r.refused != calls {
-			t.Errorf("%d of %d calls were tried again, at most %d may; %d were not", r.retried, calls, most, r.refused)
+		synctest.Wait()
+		time.Sleep(time.Second) //nolint:forbidigo // in a synctest bubble
+		synctest.Wait()
+		if n := answered.Load(); n == 0 || n > 2*perSecond {
+			t.Errorf("%d of 100 calls that lost two endpoints were tried a third time within a second", n)
 		}
 	})
 }
 
-func TestCallsOfALostEndpointAreAllTriedAgain(t *testing.T) {
+// losing is a pool whose first two endpoints lose every call.
+type losing struct{}
+
+func (losing) Ready() bool { return true }
+
+func (losing) Pick(_ *inference.Call, not []inference.Endpoint) (inference.Endpoint, error) {
+	return place(len(not)), nil
+}
+
+type place int
+
+func (p place) Name() string { return string(rune('a' + p)) }
+
+func (p place) Infer(context.Context, *inference.Call) error {
+	if p < 2 {
+		return fault.New(fault.EndpointLost, "gone")
+	}
+	return nil
+}
+
+func TestAnAttemptThatIsNotMadeIsGivenBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := &records{}
-		s := &Stage{Attempts: r, Retries: r}
-		for range 500 {
-			if err := s.Handle(t.Context(), callTo(&pool{[]*endpoint{failing("a", fault.EndpointLost), {name: "b"}}})); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if r.retried != 500 {
-			t.Errorf("%d of 500", r.retried)
+		s := &Stage{Attempts: &records{}}
+		c := callTo(&pool{[]*endpoint{failing("a", fault.UpstreamQueue), {name: "b"}}})
+		b := s.budgets.of(c.Target.Pool)
+		b.put(1)
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- s.Handle(ctx, c) }()
+		synctest.Wait()
+		cancel()
+		if err := <-done; err == nil || b.saved.Load() < one {
+			t.Errorf("%v, and %d of an attempt is left", err, b.saved.Load())
 		}
 	})
 }

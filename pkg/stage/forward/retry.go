@@ -2,6 +2,7 @@ package forward
 
 import (
 	"context"
+	"errors"
 	"math/rand/v2"
 	"sync"
 	"sync/atomic"
@@ -26,14 +27,15 @@ func mayRetry(c *inference.Call, err error) bool {
 	return c.Answers == 0 && c.Head.Sequence.ID == "" && fault.Of(err).Kind.Row().Elsewhere
 }
 
+// errGone is why no further attempt is made for a call that nobody waits for any more.
+var errGone = errors.New("nobody waits for the call")
+
+// outsideBudget reports whether the first further attempt after f costs no budget: what never reached a server, or was
+// lost with its connection, is not asked for on top of the first attempt but in its place. What a server answered is.
+func outsideBudget(f *fault.Fault) bool { return f.Unsent || f.Kind == fault.EndpointLost }
+
 // afford takes a further attempt from the target's budget.
-//
-// What never reached a server, or was lost with its connection, is outside the budget: such an attempt takes the place of
-// the first one, and does not come on top of it.
 func (s *Stage) afford(c *inference.Call, err error) bool {
-	if k := fault.Of(err).Kind; k == fault.EndpointLost || k == fault.UpstreamUnavailable {
-		return true
-	}
 	if s.budgets.of(c.Target.Pool).take() {
 		return true
 	}
@@ -42,6 +44,10 @@ func (s *Stage) afford(c *inference.Call, err error) bool {
 	}
 	return false
 }
+
+// Forget drops what calls have saved up, and with it what is kept of upstreams that are no longer there. It is meant for
+// reloads: targets then begin with the few attempts that are always there.
+func (s *Stage) Forget() { s.budgets.byPool.Clear() }
 
 // wait lets the moment before a further attempt pass. It reports false when ctx ends first, and leaves most of the time
 // that there is to the attempt.

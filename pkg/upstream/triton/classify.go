@@ -240,7 +240,7 @@ func connectionFault(text string, err error) *fault.Fault {
 		Msg: "the connection to the model server broke before it had answered; try again",
 	}
 	if isUnreached(text) && !strings.Contains(text, "error reading from server:") {
-		f.Kind = fault.UpstreamUnavailable
+		f.Kind, f.Unsent = fault.UpstreamUnavailable, true
 		f.Msg = "the model server cannot be reached; try again shortly"
 	}
 	return f
