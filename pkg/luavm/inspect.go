@@ -26,14 +26,21 @@ func inspect(u *unit) findings {
 	in := &inspector{
 		u: u, scope: &scope{names: map[string]*local{}}, written: map[string]int{}, read: map[string]int{},
 		functions: map[string]*ast.FunctionExpr{}, uses: map[*ast.IdentExpr]*local{}, paths: map[ast.Expr]string{},
+		declared: map[string]bool{}, inDash: map[*ast.ArithmeticOpExpr]bool{}, noNumber: map[*ast.ArithmeticOpExpr]bool{},
 	}
 	in.block(u.chunk)
-	in.globals()
+	in.parts = in.misread()
+	told := in.wanting()
+	in.compared()
+	in.globals(told)
 	t := &targeter{in: in, found: map[string]bool{}, seen: map[any]bool{}}
 	returns := t.returns(u.chunk)
 	if returns == 0 {
 		in.warnings = append(in.warnings, Problem{Name: u.name, Line: 1, Message: "it returns nothing, and so never has an opinion: return a target's name"})
 	}
+	in.warnings = slices.DeleteFunc(in.warnings, func(w Problem) bool { // an error there says more
+		return w.Column > 0 && slices.ContainsFunc(in.errors, func(e Problem) bool { return e.Line == w.Line && e.Column == w.Column })
+	})
 	found := findings{
 		errors: in.errors.sorted(), warnings: in.warnings.sorted(),
 		targets: slices.Sorted(maps.Keys(t.found)), fixed: in.fixed(),
@@ -69,9 +76,20 @@ type inspector struct {
 	functions        map[string]*ast.FunctionExpr
 	uses             map[*ast.IdentExpr]*local
 	paths            map[ast.Expr]string // names of globals and of their fields
+	declared         map[string]bool     // names of all local variables
+
+	// What is looked at when all is known.
+	needs    []need
+	calls    []*ast.FuncCallExpr
+	compares []*ast.RelationalOpExpr
+	dashed   []dash
+	inDash   map[*ast.ArithmeticOpExpr]bool // those that are told of with one around them
+	noNumber map[*ast.ArithmeticOpExpr]bool // those that are told of as misread
+	parts    map[*ast.IdentExpr]bool        // names that are part of a name with dashes
 }
 
 func (in *inspector) declare(name string, opaque bool, values ...ast.Expr) {
+	in.declared[name] = true
 	in.scope.names[name] = &local{opaque: opaque, values: values}
 }
 
@@ -251,22 +269,31 @@ func (in *inspector) expr(e ast.Expr) {
 		in.attribute(e)
 		in.exprs(e.Object, e.Key)
 	case *ast.TableExpr:
+		in.large(e)
 		for _, f := range e.Fields {
 			in.exprs(f.Key, f.Value)
 		}
 	case *ast.FuncCallExpr:
 		in.patterns(e)
+		if e.Func != nil {
+			in.calls = append(in.calls, e)
+		}
 		in.exprs(e.Func, e.Receiver)
 		in.exprs(e.Args...)
 	case *ast.LogicalOpExpr:
 		in.exprs(e.Lhs, e.Rhs)
 	case *ast.RelationalOpExpr:
+		in.compares = append(in.compares, e)
 		in.exprs(e.Lhs, e.Rhs)
 	case *ast.StringConcatOpExpr:
+		in.need("joined", e.Lhs, e.Rhs)
 		in.exprs(e.Lhs, e.Rhs)
 	case *ast.ArithmeticOpExpr:
+		in.dashes(e)
+		in.need("calculated with", e.Lhs, e.Rhs)
 		in.exprs(e.Lhs, e.Rhs)
 	case *ast.UnaryMinusOpExpr:
+		in.need("calculated with", e.Expr)
 		in.expr(e.Expr)
 	case *ast.UnaryNotOpExpr:
 		in.expr(e.Expr)
@@ -364,11 +391,11 @@ func lookup(path string) lua.LValue {
 	return at
 }
 
-// globals tells of names that are not local anywhere.
-func (in *inspector) globals() {
+// globals tells of names that are not local anywhere, but for those that were told already.
+func (in *inspector) globals(told map[string]bool) {
 	for name, line := range in.read {
 		switch remedy, gone := removed[name]; {
-		case in.written[name] > 0 || library.RawGetString(name).String() != "nil" || name == "_G":
+		case in.written[name] > 0 || library.RawGetString(name).String() != "nil" || name == "_G" || told[name]:
 		case gone:
 			in.errors = append(in.errors, in.u.at(line, name, parse.TIdent, "%s is not available: %s", name, remedy))
 		default:

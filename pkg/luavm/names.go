@@ -47,6 +47,9 @@ func unknownField(path string) bool {
 		if t == callProxy {
 			return i == 1 && !isCallField(name)
 		}
+		if t == varProxy {
+			return i == 2 && name != "remote_user" && !strings.HasPrefix(name, "arg_") && !strings.HasPrefix(name, "http_")
+		}
 		if i > 0 && t.Metatable != readOnly {
 			return false
 		}
