@@ -26,7 +26,7 @@ type health struct {
 }
 
 var (
-	endpointEjected = prometheus.NewDesc(EndpointEjected, "1 while the endpoint gets no calls, or none of some model, because it kept failing although it says that it is ready; else 0.", []string{LabelUpstream, LabelEndpoint}, nil)
+	endpointEjected = prometheus.NewDesc(EndpointEjected, "1 while the endpoint is ejected, for all models or for some, because it kept failing although it says that it is ready; else 0. Ejected ones get no calls, but for those that eject.at_most keeps in use.", []string{LabelUpstream, LabelEndpoint}, nil)
 	endpointUp      = prometheus.NewDesc(EndpointUp, "1 while the endpoint answers probes or traffic, else 0.", []string{LabelUpstream, LabelEndpoint}, nil)
 	modelReady      = prometheus.NewDesc(ModelReady, "1 while any endpoint can serve the target, else 0.", []string{LabelModel, LabelVersion, LabelTarget}, nil)
 )

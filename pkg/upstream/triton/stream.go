@@ -65,10 +65,11 @@ func (s *seat) inferInStream(ctx context.Context, c *inference.Call) error {
 		return err
 	}
 	line.Done()
-	if alone {
-		defer c.Turn.Done()
+	err = m.answer(ctx, r)
+	if alone && (err == nil || c.Answers > 0) { // else it may be tried elsewhere, and the next message waits for that too
+		c.Turn.Done()
 	}
-	return m.answer(ctx, r)
+	return err
 }
 
 // message is one call on its way through a stream.
