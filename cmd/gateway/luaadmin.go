@@ -14,6 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/model-gateway/model-gateway/pkg/luavm"
 	"github.com/model-gateway/model-gateway/pkg/scripts"
 )
 
@@ -115,7 +116,8 @@ func luaPushCommand() *cobra.Command {
 		Use: "push NAME FILE", Short: "Give a running gateway a new version of a script",
 		Long: `Give a running gateway a new version of the script NAME. It is compiled, run on its cases and on recorded calls, and held
 against the targets there are; only then it runs, on all replicas that share a Redis. It stands in for the script's file until
-that changes. With --dry-run all of that is done, but for the change.
+that changes. With --dry-run all of that is done, but for the change. What is likely a mistake in FILE is printed first, as
+warnings; gateway lua lint finds the same.
 
 Exit status: 0 it runs (or would), 1 it is refused, and why is printed, or the gateway could not be asked, 2 push was not called
 rightly.`,
@@ -130,7 +132,14 @@ rightly.`,
 		if dry {
 			query = url.Values{"dry_run": {"true"}}
 		}
-		return port.change(ctx, out, asJSON, http.MethodPut, query, src, "scripts", args[0])
+		warnings := likelyMistakes(args[1], src)
+		if asJSON {
+			return port.change(ctx, out, func(a *scripts.Answer) error { return printJSON(out, pushed{*a, warnings}) }, http.MethodPut, query, src, "scripts", args[0])
+		}
+		if _, err := io.WriteString(out, problemsText(warnings)); err != nil {
+			return err
+		}
+		return port.change(ctx, out, nil, http.MethodPut, query, src, "scripts", args[0])
 	})
 	cmd.Flags().BoolVar(&dry, "dry-run", false, "say what would come of it, and change nothing")
 	return cmd
@@ -153,7 +162,11 @@ Exit status: 0 it runs, 1 it is refused, and why is printed, or the gateway coul
 		if err != nil {
 			return err
 		}
-		return port.change(ctx, out, asJSON, http.MethodPost, nil, body, "scripts", args[0], "rollback")
+		var show func(*scripts.Answer) error
+		if asJSON {
+			show = func(a *scripts.Answer) error { return printJSON(out, a) }
+		}
+		return port.change(ctx, out, show, http.MethodPost, nil, body, "scripts", args[0], "rollback")
 	})
 	cmd.Flags().StringVar(&to, "to", "1", `version: the beginning of its hash, how many versions back, or "file"`)
 	return cmd
@@ -200,8 +213,24 @@ func (p *adminPort) script(ctx context.Context, name string) (*scripts.Info, err
 	return info, nil
 }
 
-// change asks for a change, and prints what came of it.
-func (p *adminPort) change(ctx context.Context, out io.Writer, asJSON bool, method string, query url.Values, body []byte, path ...string) error {
+// pushed is what push prints with --json: the gateway's answer, and what is likely a mistake in the file.
+type pushed struct {
+	scripts.Answer
+
+	Warnings []problem `json:"warnings"`
+}
+
+// likelyMistakes gives what lint warns of. What keeps a script from running the gateway says itself.
+func likelyMistakes(file string, src []byte) []problem {
+	var r linted
+	_, warnings := luavm.Lint(file, src)
+	r.Problems = []problem{}
+	r.add("warning", warnings)
+	return r.Problems
+}
+
+// change asks for a change, and shows what came of it: as text, or by show where that is set.
+func (p *adminPort) change(ctx context.Context, out io.Writer, show func(*scripts.Answer) error, method string, query url.Values, body []byte, path ...string) error {
 	code, text, err := p.ask(ctx, method, query, body, path...)
 	if err != nil {
 		return err
@@ -213,8 +242,8 @@ func (p *adminPort) change(ctx context.Context, out io.Writer, asJSON bool, meth
 		return exitError{exitFailed, fmt.Errorf("what answers at %s is no gateway's admin port", p.base)}
 	case !ours:
 		return p.refusal(code, text, p.absent(text))
-	case asJSON:
-		err = printJSON(out, a)
+	case show != nil:
+		err = show(&a)
 	default:
 		_, err = io.WriteString(out, answerText(&a))
 	}

@@ -140,13 +140,20 @@ func (r *linted) add(severity string, found luavm.Problems) {
 
 func (r *linted) text() string {
 	var b strings.Builder
-	for _, p := range r.Problems {
-		fmt.Fprintln(&b, luavm.Problem{Name: p.File, Line: p.Line, Column: p.Column, Message: p.Severity + ": " + p.Message})
-	}
+	b.WriteString(problemsText(r.Problems))
 	if len(r.Problems) > 0 {
 		b.WriteString("\n")
 	}
 	fmt.Fprintf(&b, "%s, %s, %s.\n", count(r.Scripts, "script"), count(r.Errors, "error"), count(r.Warnings, "warning"))
+	return b.String()
+}
+
+// problemsText is a line for each problem, as editors understand it.
+func problemsText(problems []problem) string {
+	var b strings.Builder
+	for _, p := range problems {
+		fmt.Fprintln(&b, luavm.Problem{Name: p.File, Line: p.Line, Column: p.Column, Message: p.Severity + ": " + p.Message})
+	}
 	return b.String()
 }
 
