@@ -138,6 +138,15 @@ func (b *bench) server(name string, models ...string) *server {
 	return s
 }
 
+// linger lets embedded servers take a while for each call, so that a fault finds many under way.
+func (b *bench) linger(servers ...*server) {
+	for _, s := range servers {
+		if b.cast == castEmbedded {
+			b.must(s.fault(b, `{"kind": "slow", "model": "fraud", "delay": "100ms"}`))
+		}
+	}
+}
+
 // file is a name for what belongs to this scenario.
 func (b *bench) file(name string) string {
 	words := strings.FieldsFunc(strings.ToLower(b.name), func(r rune) bool { return (r < 'a' || r > 'z') && (r < '0' || r > '9') })
@@ -209,8 +218,8 @@ func (b *bench) begin(c *client, deadline time.Duration, more ...flow) {
 
 // run starts load of any kind once the gateway and the machine are warm.
 func (b *bench) run(c *client, deadline time.Duration, flows []flow, streams ...stream) {
-	b.must(await(b, nil, 20*time.Second, func(ctx context.Context) error {
-		ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	b.must(await(b, nil, 30*time.Second, func(ctx context.Context) error {
+		ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 		defer cancel()
 		for i := range 20 {
 			if o, why := c.predict(ctx, i, "fraud"); o != ok {
@@ -239,6 +248,11 @@ func (b *bench) finish() {
 
 // slack is what a busy machine may add to a time that is measured at the client.
 const slack = time.Second
+
+// lingering is a flow on a model that takes 100 ms for each call, on any server.
+func lingering(c *client) flow {
+	return flow{"lingering", 8, func(ctx context.Context, i int) (outcome, string) { return c.long(ctx, i, "echo", 100) }}
+}
 
 // bare is a flow on a model without fallback: errors as they are.
 func bare(c *client) flow {

@@ -12,10 +12,11 @@ const callDeadline = 10 * time.Second
 
 func killOne(b *bench) {
 	const sequences = 10
-	x, y := b.two("fraud", "seqsum")
+	x, y := b.two("fraud", "seqsum", "echo")
+	b.linger(x, y)
 	g := b.gateway(settings{endpoints: list(x, y)})
 	c := b.client(g)
-	b.begin(c, callDeadline, bare(c))
+	b.begin(c, callDeadline, bare(c), lingering(c))
 	b.load.sequences(b, c, sequences)
 	b.sleep(time.Second)
 	killed := time.Now()
@@ -34,6 +35,7 @@ func killOne(b *bench) {
 	b.sleep(time.Second)
 	b.finish()
 	b.none("were hurt by one of two servers", both(unary, not(is(ok)), not(lostSequence)))
+	b.note("%v calls were tried again", g.metric(b, "gateway_retries_total"))
 	lost := b.load.count(lostSequence)
 	b.note("%d of %d sequences were on the server that was killed, and were told so", lost, sequences)
 	b.check(lost > 0 && lost <= sequences, "%d of %d sequences were lost; those on the server that was killed should be, each once", lost, sequences)

@@ -73,6 +73,7 @@ func goaways(b *bench) {
 // tear breaks every connection to one server again and again in the way that toxic says, while big messages are under way.
 func tear(b *bench, toxics ...string) {
 	x, y := b.two("fraud", "echo_fp32")
+	b.linger(x, y)
 	w, err := newWire("x", x.address)
 	b.must(err)
 	b.after(w.close)
