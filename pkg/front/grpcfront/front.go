@@ -83,16 +83,17 @@ type Front struct {
 	serving, cutting context.Context //nolint:containedctx // lives, not calls
 	drain, cut       context.CancelFunc
 	readTimeout      time.Duration // of large messages
+	answerTimeout    time.Duration // of large answers
 }
 
 // New makes a Front that is not serving yet.
 func New(opts Options) *Front {
 	opts.Handshake = cmp.Or(opts.Handshake, handshake)
-	f := &Front{opts: opts, readTimeout: readTimeout, health: health.NewServer()}
+	f := &Front{opts: opts, readTimeout: readTimeout, answerTimeout: answerTimeout, health: health.NewServer()}
 	f.serving, f.drain = context.WithCancel(context.Background())
 	f.cutting, f.cut = context.WithCancel(context.Background())
 	f.server = grpc.NewServer(
-		grpc.ForceServerCodecV2(wire.Codec{}), grpc.Creds(handshaken{insecure.NewCredentials()}),
+		grpc.ForceServerCodecV2(wire.Codec{}), grpc.Creds(handshaken{insecure.NewCredentials(), f}),
 		grpc.MaxRecvMsgSize(opts.MaxMessage), grpc.MaxSendMsgSize(opts.MaxMessage+sendSlack),
 		grpc.InitialWindowSize(streamWindow), grpc.InitialConnWindowSize(connectionWindow),
 		grpc.MaxConcurrentStreams(maxStreams), grpc.MaxHeaderListSize(maxHeaderList),

@@ -27,7 +27,14 @@ import (
 // serve serves f with room for messages, and gives its address and a connection to it.
 func serve(t *testing.T, f *fake, r *room.Room, most int) (string, *grpc.ClientConn) {
 	t.Helper()
+	return serveUntaken(t, f, r, most, answerTimeout)
+}
+
+// serveUntaken is serve with another limit on how long answers may wait for their clients.
+func serveUntaken(t *testing.T, f *fake, r *room.Room, most int, timeout time.Duration) (string, *grpc.ClientConn) {
+	t.Helper()
 	front := New(Options{Pipeline: f, Control: fakeControl{f}, MaxMessage: most, Room: r, Log: slog.New(slog.DiscardHandler)})
+	front.answerTimeout = timeout
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -115,7 +122,7 @@ func TestAMessageThatThereIsNoRoomForIsRefusedAndIsWorthSendingAgain(t *testing.
 	}}, r, 4<<20)
 	client := inferencepb.NewInferenceServiceClient(conn)
 	r.Charge(4 << 20)
-	_, err := client.Predict(t.Context(), &inferencepb.PredictionRequest{InputTensor: make([]byte, 100)})
+	_, err := client.Predict(t.Context(), &inferencepb.PredictionRequest{InputTensor: make([]byte, 100_000)})
 	s := status.Convert(err)
 	var reason string
 	retry := false

@@ -10,6 +10,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
 
 	"github.com/model-gateway/model-gateway/pkg/fault"
 	"github.com/model-gateway/model-gateway/pkg/inference"
@@ -60,8 +61,9 @@ type talk struct {
 	room    chan struct{}
 	pending pending
 
-	writing sync.Mutex // one answer at a time
-	begun   bool       // an answer has been sent
+	writing sync.Mutex  // one answer at a time
+	begun   bool        // an answer has been sent
+	late    *time.Timer // of an answer that waits for those before it to be taken; nil until there is one
 	targets []*inference.Target
 }
 
@@ -136,7 +138,7 @@ func (t *talk) read(ctx context.Context) error {
 		mine := answering // of this message; answering moves on
 		go func() {
 			defer func() { m.hold.Free(); t.pending.answered(); <-t.room }()
-			t.answer(ctx, c, mine, leaving, err)
+			t.answer(ctx, m, mine, leaving, err)
 		}()
 	}
 }
@@ -154,7 +156,8 @@ func (t *talk) newMessage() *streamed {
 
 // answer takes one message through the pipeline and its answers, or the error that it gets in their place, to the client.
 // One that comes when the stream is leaving is refused, and one that there was no room for has the fault unread.
-func (t *talk) answer(ctx context.Context, c *inference.Call, answering inference.Turn, leaving bool, unread error) {
+func (t *talk) answer(ctx context.Context, m *streamed, answering inference.Turn, leaving bool, unread error) {
+	c := &m.call
 	defer c.Free()
 	defer answering.Pass()
 	defer c.Turn.Pass()
@@ -163,6 +166,7 @@ func (t *talk) answer(ctx context.Context, c *inference.Call, answering inferenc
 		c.OnDecoupled = func() { ordered = false; answering.Pass() } // its answers go out as they come
 	}
 	send := func(answer inference.Frame) error {
+		m.hold.Answered()
 		if ordered {
 			if err := answering.Wait(ctx); err != nil {
 				answer.Free()
@@ -201,11 +205,33 @@ func (t *talk) send(c *inference.Call, answer inference.Frame) error {
 		}
 	}
 	t.begun = true
-	t.front.holdAnswer(&answer)
-	if err := t.stream.SendMsg(wire.Give{Frame: &answer}); err != nil {
+	held := t.front.holdAnswer(t.stream.Context(), &answer)
+	err := t.inTime(&answer)
+	held.sent()
+	if err != nil {
 		return fault.Wrap(fault.Cancelled, err, "the caller went away before it had taken its answers")
 	}
 	return nil
+}
+
+// inTime has gRPC take an answer. It waits until most of those before it have been taken, and ends the stream when that takes
+// too long: messages that wait for their answers to leave hold room.
+func (t *talk) inTime(answer *inference.Frame) error {
+	if t.late == nil {
+		t.late = time.AfterFunc(t.front.answerTimeout, t.end)
+	} else {
+		t.late.Reset(t.front.answerTimeout)
+	}
+	defer t.late.Stop()
+	return t.stream.SendMsg(wire.Give{Frame: answer})
+}
+
+// end ends the stream, and with it what waits to be sent.
+func (t *talk) end() {
+	if t.reader.raw != nil {
+		_ = t.reader.raw.WriteStatus(status.Convert(toStatus(t.front.untaken())))
+	}
+	t.cancel()
 }
 
 // errorAnswer tells a client, inside its healthy stream, that one message failed.

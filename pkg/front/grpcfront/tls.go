@@ -7,25 +7,36 @@ import (
 	"google.golang.org/grpc/credentials"
 )
 
-// handshaken are the credentials of a server whose connections come with their TLS handshake done, or without TLS.
+// handshaken are the credentials of a server whose connections come with their TLS handshake done, or without TLS. They have
+// each call find the link that it came by.
 type handshaken struct {
 	credentials.TransportCredentials // of connections without TLS
+	front                            *Front
 }
-
-// tlsInfo is credentials.TLSInfo behind a pointer, so that a call can point at the state and need not copy it.
-type tlsInfo struct{ credentials.TLSInfo }
 
 // ServerHandshake tells gRPC what the handshake found out.
 func (h handshaken) ServerHandshake(c net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	l := &link{Conn: c, front: h.front}
 	t, ok := c.(*tls.Conn)
 	if !ok {
-		return h.TransportCredentials.ServerHandshake(c)
+		conn, info, err := h.TransportCredentials.ServerHandshake(c)
+		if err != nil {
+			return nil, nil, err
+		}
+		l.Conn = conn
+		return l, &linked{AuthInfo: info, link: l}, nil
 	}
-	info := &tlsInfo{}
-	info.State = t.ConnectionState()
+	info := &credentials.TLSInfo{State: t.ConnectionState()}
 	info.SecurityLevel = credentials.PrivacyAndIntegrity
-	return c, info, nil
+	return l, &linked{AuthInfo: info, link: l, tls: &info.State}, nil
 }
 
 // Clone implements credentials.TransportCredentials.
 func (h handshaken) Clone() credentials.TransportCredentials { return h }
+
+// linked is what gRPC keeps of a connection and gives to each of its calls.
+type linked struct {
+	credentials.AuthInfo
+	link *link
+	tls  *tls.ConnectionState // nil without TLS; calls point at it and need not copy it
+}

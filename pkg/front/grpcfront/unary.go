@@ -47,7 +47,7 @@ func (f *Front) unary(protocol inference.Protocol) grpc.StreamHandler {
 			c.Answer.Free()
 			return toStatus(err)
 		}
-		f.holdAnswer(&c.Answer)
+		f.holdAnswer(ctx, &c.Answer)
 		o.hold.Free()
 		return ss.SendMsg(wire.Give{Frame: &c.Answer})
 	}
@@ -101,8 +101,8 @@ func (f *Front) begin(ctx context.Context, c *inference.Call, protocol inference
 	c.Incoming, _ = ctx.Value(metadataKey{}).(metadata.MD)
 	if p, ok := peer.FromContext(ctx); ok {
 		c.Peer = p.Addr
-		if info, ok := p.AuthInfo.(*tlsInfo); ok {
-			c.TLS = &info.State
+		if info, ok := p.AuthInfo.(*linked); ok {
+			c.TLS = info.tls
 		}
 	}
 }

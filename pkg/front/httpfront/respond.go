@@ -41,6 +41,7 @@ func (x *exchange) write(status int, contentType string, body []byte, compress b
 	h.Set("Content-Length", strconv.Itoa(len(body)))
 	_ = x.control.SetWriteDeadline(time.Now().Add(x.front.AnswerTimeout))
 	x.begun = true
+	x.hold.Answered()
 	x.front.Room.Charge(len(body)) // until the client has taken it, slow as it may be
 	defer x.front.Room.Discharge(len(body))
 	x.w.WriteHeader(status)

@@ -19,6 +19,8 @@ type Hold struct {
 	bytes int64      // held
 	come  int64      // of them, what has come or is about to
 	place bool       // it is one of the reads
+
+	answered bool // its bytes count as those of an answer
 }
 
 // Begin takes room for the message of so many bytes that is about to be read, and waits where there is none. size is -1 where
@@ -34,7 +36,7 @@ func (h *Hold) Begin(ctx context.Context, r *Room, size int) error {
 	if size < 0 || size > Small {
 		reads = 1
 	}
-	if err := r.take(ctx, bytes, r.bytes, reads); err != nil {
+	if err := r.take(ctx, want{bytes: bytes, limit: r.bytes, reads: reads, small: reads == 0}); err != nil {
 		return err
 	}
 	h.room, h.bytes = r, bytes
@@ -73,7 +75,7 @@ func (h *Hold) Need(ctx context.Context, bytes int) error {
 	}
 	h.come = h.bytes
 	h.mu.Unlock()
-	if err := h.room.take(ctx, more, 2*h.room.bytes, 0); err != nil {
+	if err := h.room.take(ctx, want{bytes: more, limit: 2 * h.room.bytes}); err != nil {
 		return err
 	}
 	h.mu.Lock()
@@ -88,6 +90,17 @@ func (h *Hold) Read(bytes int) {
 	if h.room != nil {
 		h.end(int64(bytes))
 	}
+}
+
+// Answered says that the message has its answer, which its client has to take: what is held from here on is held by that
+// client. It comes after Read, and may be called more than once.
+func (h *Hold) Answered() {
+	if h.room == nil || h.answered || h.timer != nil {
+		return
+	}
+	h.answered = true
+	h.room.answers.Add(h.bytes)
+	h.room.wake()
 }
 
 // Free gives back everything. It may be called more than once.
@@ -111,6 +124,9 @@ func (h *Hold) end(bytes int64) {
 	}
 	if less := h.bytes - bytes; less != 0 || reads != 0 {
 		h.bytes = bytes
+		if h.answered {
+			h.room.answers.Add(-less)
+		}
 		h.room.give(less, reads)
 	}
 }

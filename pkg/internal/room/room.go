@@ -1,7 +1,10 @@
 // Package room is the room that there is for messages of clients, which those that are read and not yet answered share. A
 // message is read only while there is room; else its reader waits, so that the client is held back by the connection's
-// windows, and is refused when that takes too long. What is held can never be more than twice the bound, however many
-// clients there are and however slow they or the models are.
+// windows, and is refused when that takes too long. What is held of messages can never be more than twice the bound, however
+// many clients there are and however slow they or the models are.
+//
+// Answers that their clients have not taken are held as well, and keep larger messages from being read. Small ones are read
+// beside them until twice the bound is held, so that a few clients that take nothing do not keep everybody out.
 //
 // Where there is room it costs two atomic additions each way.
 package room
@@ -52,6 +55,7 @@ type Room struct {
 	most         int // readers that may wait
 
 	held    atomic.Int64
+	answers atomic.Int64 // of held: answers on their way, and messages that have theirs
 	reading atomic.Int64
 	waits   atomic.Int64 // readers that wait, or are about to
 	refused atomic.Int64
@@ -60,10 +64,16 @@ type Room struct {
 	waiting []*waiter // first come, first served
 }
 
+// want is the room that a reader asks for: bytes while less than limit are held, and places among the reads.
+type want struct {
+	bytes, limit, reads int64
+	small               bool // answers do not stand in its way, unless twice the limit is held
+}
+
 // waiter is a reader that waits for room.
 type waiter struct {
-	bytes, limit, reads int64
-	granted             chan struct{} // closed once the room is the waiter's
+	want
+	granted chan struct{} // closed once the room is the waiter's
 }
 
 // New makes a Room.
@@ -92,26 +102,34 @@ func (r *Room) State() State {
 	return State{Bytes: r.held.Load(), Reads: r.reading.Load(), Waiting: r.waits.Load(), Refused: r.refused.Load()}
 }
 
-// try takes bytes where less than limit are held, and places among the reads where there are any. Either all or nothing.
-func (r *Room) try(bytes, limit, reads int64) bool {
-	if r.held.Add(bytes)-bytes >= limit {
-		r.held.Add(-bytes)
+// try takes the room where there is any. Either all or nothing.
+func (r *Room) try(w want) bool {
+	held := r.held.Add(w.bytes) - w.bytes
+	if held >= w.limit && !(w.small && held < 2*w.limit && held-r.answers.Load() < w.limit) {
+		r.held.Add(-w.bytes)
 		return false
 	}
-	if reads > 0 && r.reading.Add(reads) > r.reads {
-		r.held.Add(-bytes)
-		r.reading.Add(-reads)
+	if w.reads > 0 && r.reading.Add(w.reads) > r.reads {
+		r.held.Add(-w.bytes)
+		r.reading.Add(-w.reads)
 		return false
 	}
 	return true
 }
 
+// crowded reports whether it is answers that fill the room. Larger messages that wait then would be no sooner read if small
+// ones waited behind them.
+func (r *Room) crowded() bool {
+	held := r.held.Load()
+	return held >= r.bytes && held-r.answers.Load() < r.bytes
+}
+
 // take takes room, and waits for it where there is none. Its error is ErrFull, or that of ctx.
-func (r *Room) take(ctx context.Context, bytes, limit, reads int64) error {
-	if r.waits.Load() == 0 && r.try(bytes, limit, reads) {
+func (r *Room) take(ctx context.Context, what want) error {
+	if (r.waits.Load() == 0 || what.small && r.crowded()) && r.try(what) {
 		return nil
 	}
-	w := &waiter{bytes: bytes, limit: limit, reads: reads, granted: make(chan struct{})}
+	w := &waiter{want: what, granted: make(chan struct{})}
 	r.mu.Lock()
 	if len(r.waiting) >= r.most {
 		r.mu.Unlock()
@@ -150,7 +168,7 @@ func (r *Room) grant() {
 	full := false
 	for _, w := range r.waiting {
 		begins := w.limit <= r.bytes
-		if full && begins || !r.try(w.bytes, w.limit, w.reads) {
+		if full && begins && !(w.small && r.crowded()) || !r.try(w.want) {
 			full = full || begins
 			kept = append(kept, w)
 			continue
@@ -185,6 +203,11 @@ func (r *Room) give(bytes, reads int64) {
 	if reads != 0 {
 		r.reading.Add(-reads)
 	}
+	r.wake()
+}
+
+// wake gives room to those that wait, if any.
+func (r *Room) wake() {
 	if r.waits.Load() > 0 {
 		r.mu.Lock()
 		r.grant()
@@ -192,16 +215,18 @@ func (r *Room) give(bytes, reads int64) {
 	}
 }
 
-// Charge counts bytes that are held whether there is room or not, such as those of an answer. Discharge ends it.
+// Charge counts the bytes of an answer, which are held whether there is room or not. Discharge ends it.
 func (r *Room) Charge(bytes int) {
 	if r != nil {
 		r.held.Add(int64(bytes))
+		r.answers.Add(int64(bytes))
 	}
 }
 
 // Discharge gives back what Charge has counted.
 func (r *Room) Discharge(bytes int) {
 	if r != nil {
+		r.answers.Add(-int64(bytes))
 		r.give(int64(bytes), 0)
 	}
 }

@@ -199,6 +199,95 @@ func TestARoomThatIsNilHasRoomForEverything(t *testing.T) {
 	var r *Room
 	r.Charge(5)
 	r.Discharge(5)
+	h.Answered()
+}
+
+func TestSmallMessagesAreReadBesideAnswersUntilTwiceTheBoundIsHeld(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const bound = 8 * Chunk
+		r := New(Options{Bytes: bound})
+		answered := begin(t, r, 5*Chunk) // of a message that has its answer
+		answered.Read(5 * Chunk)
+		answered.Answered()
+		answered.Answered()
+		r.Charge(4 * Chunk)
+		start := time.Now()
+		small := begin(t, r, Small)
+		if time.Since(start) != 0 {
+			t.Errorf("it waited for %s", time.Since(start))
+		}
+		var h Hold
+		if err := h.Begin(t.Context(), r, Small+1); !errors.Is(err, ErrFull) {
+			t.Errorf("a larger one: %v", err)
+		}
+		r.Charge(7 * Chunk)
+		if err := h.Begin(t.Context(), r, 1); !errors.Is(err, ErrFull) {
+			t.Errorf("beyond twice the bound: %v", err)
+		}
+		r.Discharge(11 * Chunk)
+		answered.Free()
+		small.Free()
+		if s := r.State(); s != (State{Refused: 2}) || r.answers.Load() != 0 {
+			t.Errorf("left: %+v, of answers %d", s, r.answers.Load())
+		}
+	})
+}
+
+func TestMessagesAloneKeepSmallOnesOutAsSoonAsTheyFillTheBound(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := New(Options{Bytes: Chunk})
+		messages := begin(t, r, Chunk)
+		messages.Read(Chunk)
+		r.Charge(1)
+		got := make(chan error, 1)
+		var small Hold
+		go func() { got <- small.Begin(t.Context(), r, 1) }()
+		synctest.Wait()
+		if len(got) != 0 {
+			t.Fatal("it was read")
+		}
+		messages.Answered() // now it is its client that fills the room
+		synctest.Wait()
+		select {
+		case err := <-got:
+			if err != nil {
+				t.Error(err)
+			}
+		default:
+			t.Error("it waits on")
+		}
+		r.Discharge(1)
+		messages.Free()
+		small.Free()
+	})
+}
+
+func TestSmallMessagesDoNotWaitBehindLargeOnesThatAnswersKeepOut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := New(Options{Bytes: Chunk})
+		r.Charge(Chunk)
+		var refused atomic.Int64
+		for range leastWaiting {
+			go func() {
+				var h Hold
+				if errors.Is(h.Begin(t.Context(), r, 2*Small), ErrFull) {
+					refused.Add(1)
+				}
+			}()
+		}
+		synctest.Wait()
+		start := time.Now()
+		small := begin(t, r, 1)
+		if time.Since(start) != 0 || r.State().Waiting != leastWaiting {
+			t.Errorf("it was read after %s, %+v", time.Since(start), r.State())
+		}
+		time.Sleep(2 * time.Second) //nolint:forbidigo // time is free here
+		if refused.Load() != leastWaiting {
+			t.Errorf("%d large ones were refused", refused.Load())
+		}
+		small.Free()
+		r.Discharge(Chunk)
+	})
 }
 
 // Whatever readers do, nothing is held in the end, never more than twice the bound and a chunk each, and nobody waits for ever.

@@ -1,0 +1,160 @@
+package grpcfront
+
+import (
+	"context"
+	"errors"
+	"io"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/model-gateway/model-gateway/pkg/inference"
+	"github.com/model-gateway/model-gateway/pkg/internal/room"
+	inferencepb "github.com/model-gateway/model-gateway/proto/ml/inference"
+)
+
+const large = 3_600_000
+
+// answering answers every message with so many bytes.
+func answering(size int) *fake {
+	return &fake{do: func(_ context.Context, c *inference.Call) error {
+		b, _ := proto.Marshal(&inferencepb.PredictionResponse{OutputTensor: make([]byte, size)})
+		return c.Send(inference.NewFrame(b))
+	}}
+}
+
+// idler is a client of the stream method that sends so many messages of a size and takes no answer.
+func idler(t *testing.T, conn *grpc.ClientConn, method string, messages, size int) grpc.ClientStream {
+	t.Helper()
+	s, err := conn.NewStream(t.Context(), &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}, method)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := &inferencepb.PredictionRequest{ModelName: "fraud", InputTensor: make([]byte, size)}
+	for range messages {
+		if err := s.SendMsg(m); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return s
+}
+
+// holds waits until at least so many bytes are held.
+func holds(t *testing.T, r *room.Room, bytes int64) {
+	t.Helper()
+	for end := time.Now().Add(10 * time.Second); r.State().Bytes < bytes; {
+		if time.Now().After(end) {
+			t.Fatalf("held are only %+v, not %d bytes", r.State(), bytes)
+		}
+		<-time.After(time.Millisecond)
+	}
+}
+
+func TestAnswersHalfWrittenGiveTheirRoomBackWhenTheirConnectionDies(t *testing.T) {
+	for _, method := range []string{inferencepb.InferenceService_Predict_FullMethodName, inferencepb.InferenceService_PredictStream_FullMethodName} {
+		r := roomy()
+		address, _ := serve(t, answering(large), r, 4<<20)
+		for range 2 {
+			const clients = 4
+			messages := 1
+			if method == inferencepb.InferenceService_PredictStream_FullMethodName {
+				messages = 3
+			}
+			var conns []*grpc.ClientConn
+			for range clients {
+				conn := client(t, address)
+				conns = append(conns, conn)
+				s := idler(t, conn, method, messages, 10)
+				if _, err := s.Header(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			holds(t, r, clients*large)
+			for _, conn := range conns {
+				_ = conn.Close()
+			}
+			settled(t, r)
+		}
+	}
+}
+
+func TestAnAnswerThatIsNotTakenInTimeEndsItsConnection(t *testing.T) {
+	r := roomy()
+	_, conn := serveUntaken(t, answering(large), r, 4<<20, 100*time.Millisecond)
+	s := idler(t, conn, inferencepb.InferenceService_Predict_FullMethodName, 1, 10)
+	if _, err := s.Header(); err != nil {
+		t.Fatal(err)
+	}
+	settled(t, r)
+	if err := s.RecvMsg(&inferencepb.PredictionResponse{}); status.Code(err) != codes.Unavailable {
+		t.Errorf("its client is told %v", err)
+	}
+	// The time of an answer that has been taken is over for good.
+	if _, err := inferencepb.NewInferenceServiceClient(conn).Predict(t.Context(), &inferencepb.PredictionRequest{ModelName: "fraud"}, grpc.WaitForReady(true)); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestAStreamWhoseAnswersWaitTooLongEndsWithAReasonAndItsConnectionLivesOn(t *testing.T) {
+	r := roomy()
+	_, conn := serveUntaken(t, answering(room.Small-100), r, 4<<20, 100*time.Millisecond)
+	s := idler(t, conn, inferencepb.InferenceService_PredictStream_FullMethodName, 8, 200_000)
+	settled(t, r)
+	took := 0
+	for {
+		err := s.RecvMsg(&inferencepb.PredictionResponse{})
+		if err == nil {
+			took++
+			continue
+		}
+		if errors.Is(err, io.EOF) || status.Code(err) != codes.ResourceExhausted {
+			t.Errorf("after %d answers the stream ended with %v", took, err)
+		}
+		break
+	}
+	if took >= 8 {
+		t.Error("all answers were to be had")
+	}
+	if _, err := inferencepb.NewInferenceServiceClient(conn).Predict(t.Context(), &inferencepb.PredictionRequest{ModelName: "fraud"}); err != nil {
+		t.Errorf("another call: %v", err)
+	}
+}
+
+func TestSmallCallsAreServedWhileOtherClientsDoNotTakeTheirAnswers(t *testing.T) {
+	const bound = 8 << 20
+	r := room.New(room.Options{Bytes: bound, Wait: 20 * time.Millisecond})
+	echo := &fake{do: func(_ context.Context, c *inference.Call) error {
+		b, _ := proto.Marshal(&inferencepb.PredictionResponse{OutputTensor: make([]byte, c.Request.Len())})
+		return c.Send(inference.NewFrame(b))
+	}}
+	address, conn := serve(t, echo, r, 4<<20)
+	var idle []*grpc.ClientConn
+	for range 4 {
+		c := client(t, address)
+		idle = append(idle, c)
+		for range 4 {
+			idler(t, c, inferencepb.InferenceService_PredictStream_FullMethodName, 1, large)
+		}
+	}
+	holds(t, r, bound)
+	others := inferencepb.NewInferenceServiceClient(conn)
+	for i := range 100 {
+		if _, err := others.Predict(t.Context(), &inferencepb.PredictionRequest{ModelName: "fraud", InputTensor: make([]byte, 1000)}); err != nil {
+			t.Fatalf("call %d: %v, %+v", i, err, r.State())
+		}
+	}
+	if _, err := others.Predict(t.Context(), &inferencepb.PredictionRequest{ModelName: "fraud", InputTensor: make([]byte, large)}); status.Code(err) != codes.ResourceExhausted {
+		t.Errorf("a large call: %v", err)
+	}
+	for _, c := range idle {
+		_ = c.Close()
+	}
+	settled(t, r)
+	if _, err := others.Predict(t.Context(), &inferencepb.PredictionRequest{ModelName: "fraud", InputTensor: make([]byte, large)}); err != nil {
+		t.Errorf("when they are gone: %v", err)
+	}
+}
