@@ -92,9 +92,12 @@ func (l *local) unset() bool {
 	return !l.opaque
 }
 
+// near is how many letters a name that is meant may differ in.
+func near(name string) int { return min(len(name)/2, 2) }
+
 // meant suggests a name of the script's, or else of the library.
 func (in *inspector) meant(name string) string {
-	best, most := "", min(len(name)/2, 3)
+	best, most := "", 1+near(name)
 	for other := range in.declared {
 		d := distance(name, other)
 		if d < most || d == most && best != "" && other < best { // of two that are as near, always the same one
@@ -135,4 +138,54 @@ func (in *inspector) nameOf(e ast.Expr, aliases int) string {
 		}
 	}
 	return ""
+}
+
+// setField notes that a field is set.
+func (in *inspector) setField(e ast.Expr) {
+	if at, ok := e.(*ast.AttrGetExpr); ok {
+		key, _ := at.Key.(*ast.StringExpr)
+		if key == nil {
+			in.set[""] = true
+		} else {
+			in.set[key.Value] = true
+		}
+	}
+}
+
+// lacking tells of fields that a table of the script's own does not have: whatever is made of them is made of nothing.
+func (in *inspector) lacking() {
+	if in.set[""] || in.read["setmetatable"]+in.read["rawset"]+in.read["_G"] > 0 {
+		return
+	}
+	for _, e := range in.fields {
+		key := e.Key.(*ast.StringExpr)
+		id, ok := e.Object.(*ast.IdentExpr)
+		if !ok || in.set[key.Value] {
+			continue
+		}
+		t, ok := in.only(id).(*ast.TableExpr)
+		if !ok || in.has(t, key.Value) {
+			continue
+		}
+		hint := ""
+		for _, f := range t.Fields {
+			if k, ok := f.Key.(*ast.StringExpr); ok && hint == "" && distance(k.Value, key.Value) <= near(key.Value) {
+				hint = "; is " + id.Value + "." + k.Value + " meant?"
+			}
+		}
+		in.warnings = append(in.warnings, in.u.at(key.Line(), key.Value, parse.TIdent, "%s.%s is never set: it is nil%s", id.Value, key.Value, hint))
+	}
+}
+
+// has reports whether a table that is made so may have a field.
+func (in *inspector) has(t *ast.TableExpr, name string) bool {
+	for _, f := range t.Fields {
+		if f.Key == nil {
+			continue // by number
+		}
+		if k, ok := f.Key.(*ast.StringExpr); !ok || k.Value == name {
+			return true
+		}
+	}
+	return false
 }

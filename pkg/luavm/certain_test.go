@@ -160,3 +160,19 @@ func BenchmarkLargeTable(b *testing.B) {
 		}
 	}
 }
+
+func TestAFieldThatATableDoesNotHaveIsTold(t *testing.T) {
+	src := "local conf = {salt = 'x', percent = 5}\nreturn hash(call.user .. conf.slat) and 'a'"
+	if _, warnings := Lint("rule.lua", []byte(src)); len(warnings) != 1 || warnings[0].String() != "rule.lua:2:31: conf.slat is never set: it is nil; is conf.salt meant?" {
+		t.Error(warnings)
+	}
+	for _, src := range []string{
+		`local t = {a = 1}; t.b = 2; return t.b and "a"`, `local t = {}; function t.f() return "a" end return t.f()`, `local t = {}; function t:f() return "a" end return t:f()`,
+		`local t = setmetatable({}, {__index = function() return "a" end}); return t.x`, `local t = {}; t[call.user or 1] = "a"; return t.b`,
+		`local t = {["a" .. call.model] = 1}; return t.b and "a"`, `local t = {1, 2}; t = call.metadata; return t.b and "a"`, `local t = {a = {b = 1}}; return t.a.c and "a"`,
+	} {
+		if errs, warnings := Lint("rule.lua", []byte(src)); len(errs)+len(warnings) > 0 {
+			t.Errorf("%s: %v %v", src, errs, warnings)
+		}
+	}
+}

@@ -26,12 +26,13 @@ func inspect(u *unit) findings {
 	in := &inspector{
 		u: u, scope: &scope{names: map[string]*local{}}, written: map[string]int{}, read: map[string]int{},
 		functions: map[string]*ast.FunctionExpr{}, uses: map[*ast.IdentExpr]*local{}, paths: map[ast.Expr]string{},
-		declared: map[string]bool{}, inDash: map[*ast.ArithmeticOpExpr]bool{}, noNumber: map[*ast.ArithmeticOpExpr]bool{},
+		declared: map[string]bool{}, set: map[string]bool{}, inDash: map[*ast.ArithmeticOpExpr]bool{}, noNumber: map[*ast.ArithmeticOpExpr]bool{},
 	}
 	in.block(u.chunk)
 	in.parts = in.misread()
 	told := in.wanting()
 	in.compared()
+	in.lacking()
 	in.globals(told)
 	t := &targeter{in: in, found: map[string]bool{}, seen: map[any]bool{}}
 	returns := t.returns(u.chunk)
@@ -83,6 +84,8 @@ type inspector struct {
 	calls    []*ast.FuncCallExpr
 	compares []*ast.RelationalOpExpr
 	dashed   []dash
+	fields   []*ast.AttrGetExpr             // by a name
+	set      map[string]bool                // names of fields that are set; "" for those that cannot be told
 	inDash   map[*ast.ArithmeticOpExpr]bool // those that are told of with one around them
 	noNumber map[*ast.ArithmeticOpExpr]bool // those that are told of as misread
 	parts    map[*ast.IdentExpr]bool        // names that are part of a name with dashes
@@ -203,6 +206,7 @@ func valueAt(es []ast.Expr, i int) (e ast.Expr, known bool) {
 func (in *inspector) assign(l ast.Expr, values []ast.Expr, i int) {
 	id, ok := l.(*ast.IdentExpr)
 	if !ok {
+		in.setField(l)
 		in.expr(l)
 		return
 	}
@@ -236,8 +240,10 @@ func (in *inspector) define(s *ast.FuncDefStmt) {
 		in.functions[f.Value] = s.Func
 	case nil:
 		in.expr(s.Name.Receiver)
+		in.set[s.Name.Method] = true
 		method = true
 	default:
+		in.setField(f)
 		in.expr(f)
 	}
 	in.function(s.Func, method)
@@ -267,6 +273,9 @@ func (in *inspector) expr(e ast.Expr) {
 		in.ident(e)
 	case *ast.AttrGetExpr:
 		in.attribute(e)
+		if _, named := e.Key.(*ast.StringExpr); named {
+			in.fields = append(in.fields, e)
+		}
 		in.exprs(e.Object, e.Key)
 	case *ast.TableExpr:
 		in.large(e)
