@@ -81,6 +81,9 @@ func (c *compiler) fallback(path string, f *FallbackFile, m *Model, models map[s
 		if s.score != nil {
 			c.fits(s.path+".score", *s.score, first, m.Tensors)
 		}
+		if i, ok := models[s.model]; ok && s.model != m.Name {
+			c.alike(s.path+".model", s.model, first, m.Tensors, c.cfg.Models[i].Tensors)
+		}
 	}
 	return first
 }
@@ -173,6 +176,31 @@ func (c *compiler) fits(path string, score float64, f *Fallback, t *inference.Te
 		answers := f.V2 || o.Name == t.Answering().Name
 		if answers && inference.DatatypeSize(o.Datatype) >= 0 && !inference.HoldsScore(o.Datatype, score) {
 			c.check(path, fmt.Errorf("is %s, which output %s cannot be: its datatype is %s; use %s", shortest(score), clip(o.Name), o.Datatype, scoresOf(o.Datatype)))
+			return
+		}
+	}
+}
+
+// alike checks the tensors of a model that stands in for another, where both are declared: its answer is read as the other's.
+// Targets of one model have the same.
+func (c *compiler) alike(path, name string, f *Fallback, own, other *inference.Tensors) {
+	if own == nil || other == nil {
+		return
+	}
+	if f.V2 {
+		for _, in := range own.Inputs {
+			if len(other.Inputs) > 0 && !slices.ContainsFunc(other.Inputs, func(o inference.Tensor) bool { return o.Name == in.Name }) {
+				c.check(path, fmt.Errorf("is %s, which has no input %q, as this model has: calls over v2 would be refused; use a model of the same tensors, or protocols: [predict]", clip(name), clip(in.Name)))
+				return
+			}
+		}
+	}
+	for _, predict := range []bool{true, false} {
+		if predict && !f.Predict || !predict && !f.V2 {
+			continue
+		}
+		if m := own.MismatchOf(other, predict); m.Found() {
+			c.check(path, fmt.Errorf("is %s, %s: its answer would be read as something else; use a model of the same tensors, or score", clip(name), m))
 			return
 		}
 	}

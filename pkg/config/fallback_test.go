@@ -115,3 +115,27 @@ func TestDeclaredOutputsAreThoseThatFieldsName(t *testing.T) {
 		}
 	}
 }
+
+func TestAModelOfOtherTensorsCannotStandIn(t *testing.T) {
+	const own = "\n    tensors: {inputs: [{name: X, datatype: FP32, shape: [-1, 16]}], outputs: [{name: S, datatype: FP32, shape: [-1]}]}"
+	const at = "models[0].fallback.else.model: is small, "
+	for tensors, want := range map[string]string{
+		"{inputs: [{name: X, datatype: FP32, shape: [-1, 16]}], outputs: [{name: S, datatype: FP32, shape: [-1]}]}":    "",
+		"{inputs: [{name: X, datatype: FP32, shape: [-1, -1]}], output: S}":                                            "",
+		"{inputs: [{name: X, datatype: FP32, shape: [-1, 8]}], outputs: [{name: S, datatype: FP32, shape: [-1]}]}":     at + `whose input "X" is FP32 [-1 8], and "X" of this model is FP32 [-1 16]: its answer would be read as something else; use a model of the same tensors, or score (line 7)`,
+		"{inputs: [{name: X, datatype: FP32, shape: [-1, 16]}], outputs: [{name: S, datatype: FP64, shape: [-1]}]}":    at + `whose output "S" is FP64 [-1], and "S" of this model is FP32 [-1]: its answer would be read as something else; use a model of the same tensors, or score (line 7)`,
+		"{inputs: [{name: X, datatype: FP32, shape: [-1, 16]}], outputs: [{name: S, datatype: FP32, shape: [-1, 2]}]}": at + `whose output "S" is FP32 [-1 2], and "S" of this model is FP32 [-1]: its answer would be read as something else; use a model of the same tensors, or score (line 7)`,
+		"{inputs: [{name: X, datatype: FP32, shape: [-1, 16]}], outputs: [{name: T, datatype: FP32, shape: [-1]}]}":    at + `which has no output "S", as this model has: its answer would be read as something else; use a model of the same tensors, or score (line 7)`,
+		"{inputs: [{name: Y, datatype: FP32, shape: [-1, 16]}], outputs: [{name: S, datatype: FP32, shape: [-1]}]}":    at + `which has no input "X", as this model has: calls over v2 would be refused; use a model of the same tensors, or protocols: [predict] (line 7)`,
+	} {
+		text := twoTargets + "    fallback: {to: model_v2, else: {model: small}, protocols: [predict, v2]}" + own + "\n  - {name: small, tensors: " + tensors + "}\n"
+		if want == "" {
+			good(t, text)
+		} else if got := strings.Join(wrongs(t, text), "\n"); got != want {
+			t.Errorf("%s gives\n%s\nwant\n%s", tensors, got, want)
+		}
+	}
+	// Predict has no names, and where one of the two declares nothing, nothing is known yet.
+	good(t, twoTargets+"    fallback: {model: small}"+own+"\n  - {name: small, tensors: {inputs: [{name: Y, datatype: FP32, shape: [-1, 16]}], outputs: [{name: T, datatype: FP32, shape: [-1]}]}}\n")
+	good(t, twoTargets+"    fallback: {model: small, protocols: [v2]}"+own+"\n  - {name: small}\n")
+}

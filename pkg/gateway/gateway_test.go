@@ -564,7 +564,7 @@ func TestAReloadThatWouldTakeARestartChangesNothing(t *testing.T) {
 
 func TestTheOrderOfStagesIsCheckedAndShown(t *testing.T) {
 	g := &Gateway{protection: &protection{}, overload: &overload{}}
-	if got, want := strings.Join(view{g}.Stages(), " "), "observe ids door identify read authorize resolve limit split mirror admit fallback breaker deadline inject forward"; got != want {
+	if got, want := strings.Join(view{g}.Stages(), " "), "observe ids door identify read authorize resolve limit split mirror fallback admit breaker deadline inject forward"; got != want {
 		t.Errorf("the pipeline is %s, want %s", got, want)
 	}
 }

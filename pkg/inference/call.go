@@ -96,6 +96,7 @@ type Call struct {
 	// fallback
 	Degraded *Degraded // set when the answer is not the target's
 	Reserve  float64   // share of the time for an answer that is kept for the target to be asked next, 0 to 1
+	Latest   time.Time // when the target that is asked in another's place must have answered, whoever its caller is; zero when nothing says so
 
 	// deadline
 	Deadline time.Time // when the upstream must have answered; zero when nothing limits it

@@ -4,6 +4,9 @@
 // critical goes before the rest and takes places in the line from it, and what may be shed gets a part of the bound only and
 // never waits. Refused calls end as OVERLOADED and are worth sending again.
 //
+// The stage is inside fallback: a refusal can be answered for, a place is given back before anything stands in for its target,
+// and a target that stands in for another has a bound of its own, and its calls their priority.
+//
 // Models without a bound cost a comparison. A call that finds room costs a lock that is held for some nanoseconds.
 package admit
 
@@ -77,7 +80,7 @@ func (s *Stage) Wrap(next inference.Handler) inference.Handler {
 		if err := c.Turn.Wait(ctx); err != nil {
 			return fault.Of(err)
 		}
-		if err := l.enter(ctx, m.Concurrency, c.Priority); err != nil {
+		if err := l.enter(ctx, m.Concurrency, c.Priority, c.Latest); err != nil {
 			return s.refused(c, err)
 		}
 		return l.run(ctx, c, next)

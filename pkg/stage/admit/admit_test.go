@@ -389,3 +389,29 @@ func BenchmarkACallThatFindsRoom(b *testing.B) {
 		})
 	}
 }
+
+func TestATargetInAnothersPlaceIsMeasuredByWhatItTakesAndWaitsNoLongerThanThatOnesTime(t *testing.T) {
+	r := newRig(inference.Concurrency{Adaptive: true})
+	c := r.call(normal, "")
+	c.Degraded = &inference.Degraded{Cause: fault.New(fault.NoEndpoint, "nobody there"), Target: c.Target}
+	c.UpstreamIn, c.Attempts = 4*time.Second, 3
+	if s := sampleOf(c, nil, 3*time.Second, 2); s.kind != timed || s.took != time.Second {
+		t.Errorf("%+v", s)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(inference.Concurrency{Max: 1, Queue: queue})
+		first := r.send(t.Context(), normal, "first")
+		synctest.Wait()
+		for _, left := range []time.Duration{queue / 4, -queue} {
+			c, start := r.call(normal, "next"), time.Now()
+			c.Latest = start.Add(left)
+			if err := r.handle(t.Context(), c); kindOf(err) != fault.Overloaded || time.Since(start) != max(left, 0) {
+				t.Errorf("%s are left: %v after %s", left, err, time.Since(start))
+			}
+		}
+		r.answer <- struct{}{}
+		if err := <-first; err != nil {
+			t.Error(err)
+		}
+	})
+}

@@ -30,8 +30,8 @@ type limiter struct {
 }
 
 // enter takes a place among the calls under way, and waits for one where the policy says so. The error is a refusal, or why
-// ctx ended.
-func (l *limiter) enter(ctx context.Context, policy inference.Concurrency, p inference.Priority) error {
+// ctx ended. It waits until latest at most, where that is not zero.
+func (l *limiter) enter(ctx context.Context, policy inference.Concurrency, p inference.Priority, latest time.Time) error {
 	l.mu.Lock()
 	if l.policy != policy {
 		l.follow(policy)
@@ -51,7 +51,11 @@ func (l *limiter) enter(ctx context.Context, policy inference.Concurrency, p inf
 	if err != nil {
 		return err
 	}
-	return l.wait(ctx, w, policy.Queue)
+	queue := policy.Queue
+	if !latest.IsZero() {
+		queue = min(queue, time.Until(latest))
+	}
+	return l.wait(ctx, w, queue)
 }
 
 // join puts a call into the line. The lock is held.
@@ -183,17 +187,11 @@ func (l *limiter) state() State {
 	return State{InFlight: l.inFlight, Waiting: l.waits, Limit: l.limit}
 }
 
-// sampleOf is what a call says of how busy its target is. Failures are quick and say nothing; what was tried twice or is
-// another target's answer is not about this one; and a decoupled model may take as long as it likes.
+// sampleOf is what a call says of how busy its target is. Failures are quick and say nothing; what was tried twice is not
+// about one endpoint; and a decoupled model may take as long as it likes.
 func sampleOf(c *inference.Call, err error, upstreamIn time.Duration, attempts int) sample {
 	if err == nil {
 		err = c.InBand
-	}
-	if c.Degraded != nil {
-		if c.Degraded.Target != nil {
-			return sample{}
-		}
-		err = c.Degraded.Cause
 	}
 	if c.Decoupled || c.Attempts-attempts != 1 {
 		if err == nil || fault.Of(err).Kind != fault.UpstreamQueue {

@@ -7,6 +7,8 @@
 //
 // Messages of a stream and calls without a timeout keep the caller's deadline only: how long an answer of a stream
 // may take is watched message by message where it is sent. A step of a sequence is given the time for a first answer.
+// A target that is asked in another's place has what is left of that one's time (Call.Latest), and is late when that is
+// over as it is when its own timeout is.
 package deadline
 
 import (
@@ -44,11 +46,18 @@ func (s Stage) Wrap(next inference.Handler) inference.Handler {
 			return fault.New(fault.Expired, "the deadline had passed when the call arrived; nothing was sent to the model")
 		}
 		limit := s.bound(c)
+		ours := !c.Latest.IsZero() // set by a stage of ours
 		if has {
-			if err := s.doomed(c, callers.Sub(now), limit.least); err != nil {
+			if err := s.doomed(c, callers.Sub(now), limit.least, ofCaller); err != nil {
 				return err
 			}
-		} else if limit.after <= 0 {
+		}
+		if ours {
+			if err := s.doomed(c, c.Latest.Sub(now), limit.least, ofFirst); err != nil {
+				return err
+			}
+		}
+		if !has && !ours && limit.after <= 0 {
 			return next(ctx, c)
 		}
 		start := c.Start
@@ -56,7 +65,7 @@ func (s Stage) Wrap(next inference.Handler) inference.Handler {
 			start = now // another target's turn, within what the first one has left
 		}
 		var cause *fault.Fault
-		c.Deadline, cause = sooner(now, start, callers, has, limit)
+		c.Deadline, cause = sooner(now, callers, has, limit.from(start, c.Latest))
 		if left := c.Deadline.Sub(now); c.Reserve > 0 && left > 0 {
 			c.Deadline = c.Deadline.Add(-time.Duration(c.Reserve * float64(left)))
 		}
@@ -97,24 +106,50 @@ func (s Stage) bound(c *inference.Call) bound {
 	return b
 }
 
+// instant is when a call must have been answered, whatever its caller says, and the fault if it has not.
+type instant struct {
+	at    time.Time // zero: nothing says so
+	cause *fault.Fault
+}
+
+// from gives the instant of a call that began at start, and is to be over by latest where that is not zero.
+func (b *bound) from(start, latest time.Time) instant {
+	var i instant
+	if b.after > 0 {
+		i = instant{start.Add(b.after), b.cause}
+	}
+	if !latest.IsZero() && (b.after <= 0 || latest.Before(i.at)) {
+		i = instant{latest, byRest}
+	}
+	return i
+}
+
 // sooner gives the instant at which the upstream must have answered, and the fault if it has not.
-func sooner(now, start, callers time.Time, has bool, limit bound) (time.Time, *fault.Fault) {
+func sooner(now, callers time.Time, has bool, ours instant) (time.Time, *fault.Fault) {
 	if has {
 		left := callers.Sub(now)
 		mine := callers.Add(-min(max(minMargin, left/marginShare), left/2))
-		if limit.after <= 0 || mine.Before(start.Add(limit.after)) {
+		if ours.at.IsZero() || mine.Before(ours.at) {
 			return mine, byCaller
 		}
 	}
-	return start.Add(limit.after), limit.cause
+	return ours.at, ours.cause
 }
 
 // tooShort is what no model is asked for: on the way there and back it is gone.
 const tooShort = time.Millisecond
 
-// doomed refuses a call whose caller has left so little time that its target could not answer: sending it would cost the
-// model as much as a call that somebody waits for.
-func (s Stage) doomed(c *inference.Call, left, least time.Duration) error {
+// Whose time a doomed call has too little of, and what helps.
+type whose struct{ time, remedy string }
+
+var (
+	ofCaller = whose{"the caller's deadline", "Give calls more time"}
+	ofFirst  = whose{"the timeout of the model in whose place this one is asked", "Raise its timeout.max"}
+)
+
+// doomed refuses a call that has so little time left that its target could not answer: sending it would cost the model as
+// much as a call that somebody waits for. It is no failure of the target, which has not been asked.
+func (s Stage) doomed(c *inference.Call, left, least time.Duration, of whose) error {
 	if c.Stream != nil || left > tooShort && left >= least {
 		return nil
 	}
@@ -122,8 +157,8 @@ func (s Stage) doomed(c *inference.Call, left, least time.Duration) error {
 		s.Calls.Doomed(c.Target)
 	}
 	if left > tooShort {
-		return fault.New(fault.Deadline, "%s were left of the caller's deadline, and the model's quickest answers lately took %s; nothing was sent to it. Give calls more time",
-			left.Round(100*time.Microsecond), (least * leastShare).Round(100*time.Microsecond))
+		return fault.New(fault.Deadline, "%s were left of %s, and the model's quickest answers lately took %s; nothing was sent to it. %s",
+			left.Round(100*time.Microsecond), of.time, (least * leastShare).Round(100*time.Microsecond), of.remedy)
 	}
-	return fault.New(fault.Deadline, "%s were left of the caller's deadline, too little to ask the model; nothing was sent to it. Give calls more time", left.Round(10*time.Microsecond))
+	return fault.New(fault.Deadline, "%s were left of %s, too little to ask the model; nothing was sent to it. %s", max(left, 0).Round(10*time.Microsecond), of.time, of.remedy)
 }

@@ -2,6 +2,7 @@ package deadline
 
 import (
 	"context"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -105,4 +106,45 @@ func TestAnotherTargetsTimeoutBeginsWithItsTurn(t *testing.T) {
 			t.Errorf("reached %v, %s after %s", reached, kind.Reason(), took)
 		}
 	})
+}
+
+func TestATargetInAnothersPlaceIsLateWhenWhatIsLeftOfThatOnesTimeIsOver(t *testing.T) {
+	for name, w := range map[string]struct {
+		max, latest, callers time.Duration // 0: none
+		kind                 fault.Kind
+		took                 time.Duration
+	}{
+		"what is left":                {time.Second, 300 * time.Millisecond, 0, fault.UpstreamTimeout, 300 * time.Millisecond},
+		"what is left, and no other":  {0, 300 * time.Millisecond, 0, fault.UpstreamTimeout, 300 * time.Millisecond},
+		"a caller that has more time": {time.Second, 300 * time.Millisecond, 310 * time.Millisecond * 2, fault.UpstreamTimeout, 300 * time.Millisecond},
+		"a caller that has less":      {time.Second, 300 * time.Millisecond, 200 * time.Millisecond, fault.Deadline, 190 * time.Millisecond},
+		"its own timeout":             {100 * time.Millisecond, 300 * time.Millisecond, time.Minute, fault.UpstreamTimeout, 100 * time.Millisecond},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			ctx := t.Context()
+			if w.callers > 0 {
+				var cancel context.CancelFunc
+				ctx, cancel = context.WithTimeout(ctx, w.callers)
+				defer cancel()
+			}
+			c := call(w.max)
+			c.Start, c.Degraded, c.Latest = time.Now().Add(-time.Minute), &inference.Degraded{}, time.Now().Add(w.latest)
+			if reached, kind, took := run(t, ctx, c); !reached || kind != w.kind || took != w.took {
+				t.Errorf("%s: reached %v, %s after %s", name, reached, kind.Reason(), took)
+			}
+		})
+	}
+}
+
+func TestATargetInAnothersPlaceThatHasNoTimeIsNotAskedAndItIsNotTheCallersDoing(t *testing.T) {
+	for _, left := range []time.Duration{-time.Millisecond, tooShort} {
+		synctest.Test(t, func(t *testing.T) {
+			c := call(time.Second)
+			c.Degraded, c.Latest = &inference.Degraded{}, time.Now().Add(left)
+			err := Stage{}.Wrap(func(context.Context, *inference.Call) error { t.Error("it is asked"); return nil })(t.Context(), c)
+			if f := fault.Of(err); f == nil || f.Kind != fault.Deadline || strings.Contains(f.Msg, "caller") || strings.Contains(f.Msg, "-") || !strings.Contains(f.Msg, "in whose place") {
+				t.Errorf("%s: %v", left, err)
+			}
+		})
+	}
 }

@@ -10,6 +10,9 @@ import (
 
 var byCaller = fault.New(fault.Deadline, "the model did not answer within the caller's deadline")
 
+// byRest is the fault of a target that was asked in another's place and had what was left of that one's time.
+var byRest = fault.New(fault.UpstreamTimeout, "the model did not answer within what was left of the timeout of the model in whose place it was asked; try again, or ask the operator to raise timeout.max")
+
 // maxKept is how many timeouts of configurations have their fault kept. What reloads bring beyond is made call by call.
 const maxKept = 1024
 

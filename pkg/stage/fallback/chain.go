@@ -3,6 +3,7 @@ package fallback
 import (
 	"context"
 	"maps"
+	"time"
 
 	"github.com/model-gateway/model-gateway/pkg/inference"
 )
@@ -34,7 +35,7 @@ func (g *guard) following(c *inference.Call, step *inference.Fallback) bool {
 }
 
 // pick gives the target of a step and its model, by what is known; nil for one that c must not go to: it names its version
-// itself, is a step of a sequence whose state is elsewhere, or comes from there.
+// itself, is a step of a sequence whose state is elsewhere, comes from there, or is for a model of other tensors.
 func (g *guard) pick(c *inference.Call, step *inference.Fallback) (*inference.Model, *inference.Target) {
 	if step.To == nil && step.Model == nil || c.Pinned || c.Head.Sequence != (inference.Sequence{}) {
 		return nil, nil
@@ -45,7 +46,7 @@ func (g *guard) pick(c *inference.Call, step *inference.Fallback) (*inference.Mo
 			target = model.Current()
 		}
 	}
-	if target == nil || same(target, g.from) {
+	if target == nil || same(target, g.from) || !g.fits(c, model, target) {
 		return nil, nil
 	}
 	return model, target
@@ -60,9 +61,7 @@ func same(a, b *inference.Target) bool {
 // degraded: the answer is a model's, but not the one that the call was for.
 func (g *guard) ask(ctx context.Context, c *inference.Call, model *inference.Model, target *inference.Target, cause error) error {
 	if limit := g.model.Timeouts.Max; limit > 0 && c.Stream == nil {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithDeadline(ctx, c.Start.Add(limit))
-		defer cancel()
+		c.Latest = c.Start.Add(limit) // not a deadline of ctx, which would pass for the caller's
 	}
 	c.Request.Free()
 	c.Request, c.Rewritten = g.kept.request.Ref(), nil
@@ -74,9 +73,9 @@ func (g *guard) ask(ctx context.Context, c *inference.Call, model *inference.Mod
 	c.Model, c.Target, c.Choice = model, target, inference.Choice{By: inference.ByFallback}
 	c.Degraded = &inference.Degraded{Cause: cause, From: g.from, Target: target}
 	err := g.attempt(ctx, c)
-	c.Model = g.model // for stages further out
+	c.Model, c.Latest = g.model, time.Time{} // for stages further out
 	if err == nil && c.Sink == nil {
-		g.messages.Mark(&c.Answer, c.Protocol)
+		g.stage.Messages.Mark(&c.Answer, c.Protocol)
 	}
 	return err
 }

@@ -1,10 +1,12 @@
 // Package fallback answers in place of an outage, where the model declares how: with another target's answer, else with a
-// score in the tensors of the model, marked as degraded. It stands in for failures of the way to the model, never for
-// refusals, bad input or what the caller ended itself, and never once an answer has been given.
+// score in the tensors of the model, marked as degraded. It stands in for failures of the way to the model, and, where that
+// is declared, for want of room; never for other refusals, bad input or what the caller ended itself, and never once an
+// answer has been given. Nothing of the failed target is held while another one is asked.
 package fallback
 
 import (
 	"context"
+	"log/slog"
 
 	"github.com/model-gateway/model-gateway/pkg/fault"
 	"github.com/model-gateway/model-gateway/pkg/inference"
@@ -19,9 +21,12 @@ type Messages struct {
 	Mark func(answer *inference.Frame, p inference.Protocol)
 }
 
-// Stage answers in place of outages.
+// Stage answers in place of outages. It must not be copied once it wraps.
 type Stage struct {
 	Messages Messages
+	Log      *slog.Logger // told once of each target that cannot stand in for another; nil is none
+
+	told told
 }
 
 // reserve is the share of the time for an answer that is kept for the target to be asked next.
@@ -29,7 +34,7 @@ const reserve = 0.3
 
 // Wrap runs next, and answers where that fails by what the model's fallback is for. For models without one it costs a
 // comparison.
-func (s Stage) Wrap(next inference.Handler) inference.Handler {
+func (s *Stage) Wrap(next inference.Handler) inference.Handler {
 	next = present(next)
 	return func(ctx context.Context, c *inference.Call) error {
 		f := c.Model.Fallback
@@ -53,8 +58,8 @@ func (s Stage) Wrap(next inference.Handler) inference.Handler {
 	}
 }
 
-func (s Stage) guard(c *inference.Call, next inference.Handler) *guard {
-	return &guard{messages: s.Messages, next: next, chain: c.Model.Fallback, model: c.Model, from: c.Target}
+func (s *Stage) guard(c *inference.Call, next inference.Handler) *guard {
+	return &guard{stage: s, next: next, chain: c.Model.Fallback, model: c.Model, from: c.Target}
 }
 
 // present ends calls to a target that nobody can name now; nothing further in has to know of those.
@@ -69,14 +74,16 @@ func present(next inference.Handler) inference.Handler {
 
 // guard is one call that has a fallback.
 type guard struct {
-	messages Messages
-	next     inference.Handler
-	chain    *inference.Fallback
-	model    *inference.Model  // the call's own
-	from     *inference.Target // likewise
-	kept     *kept             // nil where no other target is to be asked
-	sink     func(inference.Frame) error
-	held     error // reported in place of the first answer, and not sent
+	stage   *Stage
+	next    inference.Handler
+	chain   *inference.Fallback
+	model   *inference.Model  // the call's own
+	from    *inference.Target // likewise
+	kept    *kept             // nil where no other target is to be asked
+	sink    func(inference.Frame) error
+	held    error             // reported in place of the first answer, and not sent
+	tensors inference.Tensors // of from, once learnt
+	learnt  bool
 }
 
 // covers reports whether the fallback is for what err says.
@@ -108,7 +115,7 @@ func (g *guard) send(c *inference.Call, answer inference.Frame) error {
 		answer.Free()
 		return nil
 	case c.Degraded != nil && c.Degraded.Target != nil:
-		g.messages.Mark(&answer, c.Protocol)
+		g.stage.Messages.Mark(&answer, c.Protocol)
 	}
 	return g.sink(answer)
 }
@@ -163,6 +170,7 @@ func (g *guard) answer(ctx context.Context, c *inference.Call, cause error) erro
 		}
 		c.Degraded = nil
 		if c.Answers > 0 || ctx.Err() != nil || (model == g.model && mistaken(err)) {
+			g.restore(c) // whoever was asked last: the failure is that of the call's own target
 			return err
 		}
 	}
@@ -173,7 +181,7 @@ func (g *guard) answer(ctx context.Context, c *inference.Call, cause error) erro
 // score answers with a score.
 func (g *guard) score(c *inference.Call, score float64, cause error) error {
 	g.restore(c)
-	answer, datatype, err := g.messages.Answer(c, tensorsOf(c.Model, c.Target), score)
+	answer, datatype, err := g.stage.Messages.Answer(c, tensorsOf(c.Model, c.Target), score)
 	switch {
 	case err != nil && mistaken(err):
 		return err
