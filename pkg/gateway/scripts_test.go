@@ -102,6 +102,13 @@ func TestAScriptOfTheModelsNameSplitsItsUsersAndFollowsItsFile(t *testing.T) {
 	if err := os.Remove(filepath.Join(dir, "fraud.lua")); err != nil {
 		t.Fatal(err)
 	}
+	eventually(t, "the file is missed", func() bool {
+		return strings.Contains(r.admin(t, http.MethodGet, "/scripts/fraud", ""), "fraud.lua: is gone, and what ran stays")
+	})
+	if got := r.targetOf(t, "user-0"); got != "model_v2" {
+		t.Errorf("a file that is gone sent a user to %q; what ran says model_v2", got)
+	}
+	saveScript(t, dir, "fraud", "-- no script\n")
 	// Without a script the highest version serves, as for every model that passes through.
 	eventually(t, "the script is gone", func() bool {
 		return strings.Contains(r.admin(t, http.MethodGet, "/scripts", ""), "[]")

@@ -49,7 +49,9 @@ func (s *Store) judge(ctx context.Context, u *unit, source []byte, before *versi
 	case err != nil:
 		c.problems = append(c.problems, luavm.Problem{Name: name, Message: err.Error()})
 	case len(bytes.TrimSpace(source)) == 0:
-		c.problems = append(c.problems, luavm.Problem{Name: name, Message: "is empty; it is being written, or remove it"})
+		c.problems = append(c.problems, luavm.Problem{Name: name, Message: "is empty; write it, or let it say: -- no script"})
+	case noScript(source):
+		c.problems = append(c.problems, luavm.Problem{Name: name, Line: 1, Message: `says that there is no script, which only a file can say; push "return nil" for one without an opinion`})
 	default:
 		c.script = script
 		c.problems = append(c.problems, s.targets(u, script)...)

@@ -61,7 +61,7 @@ func (u *unit) show(s *Store) {
 		History: slices.Clone(u.history),
 	}
 	if o := u.override; o != nil {
-		i.Override = &Override{Hash: o.Hash, Who: o.Who, When: o.When, Replaces: o.Replaces, InForce: o.Replaces == u.file.hash, Scope: AllReplicas}
+		i.Override = &Override{Hash: o.Hash, Who: o.Who, When: o.When, Replaces: o.Replaces, InForce: u.stands(), Scope: AllReplicas}
 		if o.pending || s.opts.Shared == nil {
 			i.Override.Scope = ThisReplica
 		}
@@ -75,6 +75,9 @@ func (s *Store) info(u *unit) Info {
 	i.History, i.Models = nil, s.use(u.name).Models
 	if i.Models == nil {
 		i.Models = []string{}
+	}
+	if p := s.dirProblem.Load(); p != nil {
+		i.Problems = append(slices.Clip(i.Problems), *p)
 	}
 	i.State = StateOK
 	if len(i.Problems) > 0 {

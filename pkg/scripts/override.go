@@ -232,7 +232,7 @@ func (s *Store) unitOf(name string) *unit {
 	if !scriptName(name) {
 		return nil
 	}
-	return s.unit(name)
+	return s.known(name)
 }
 
 // take puts an override of another replica to use, or with nil goes back to the file.
@@ -250,8 +250,15 @@ func (s *Store) take(ctx context.Context, u *unit, o *override) {
 	}
 	u.override = o
 	s.settle(ctx, u)
-	if v := u.running.Load(); s.opts.Changed != nil && v != nil && v.script.Hash != before {
-		c := Change{Script: u.name, Who: who, OldHash: before, NewHash: v.script.Hash}
+	if !s.enter(u) {
+		return
+	}
+	after := ""
+	if v := u.running.Load(); v != nil {
+		after = v.script.Hash
+	}
+	if s.opts.Changed != nil && after != before {
+		c := Change{Script: u.name, Who: who, OldHash: before, NewHash: after}
 		if len(u.problems) > 0 {
 			c.Err = u.problems
 		}
@@ -345,13 +352,7 @@ func (s *Store) Put(ctx context.Context, name string, source []byte, who string,
 	}
 	s.change.Lock()
 	defer s.change.Unlock()
-	u := (*s.units.Load())[name]
-	isNew := u == nil
-	if isNew {
-		if u = s.gone[name]; u == nil {
-			u = &unit{name: name} // not there yet, and not if it is refused
-		}
-	}
+	u := s.known(name) // it may not be there yet, and is not if it is refused
 	before := u.running.Load()
 	if before != nil {
 		a.Before = before.script.Hash
@@ -368,7 +369,7 @@ func (s *Store) Put(ctx context.Context, name string, source []byte, who string,
 	if dry {
 		return a, nil
 	}
-	if u = s.unit(name); u == nil {
+	if !s.room(u) {
 		return a, fmt.Errorf("there are %d scripts already", MaxScripts)
 	}
 	s.edit(ctx, u, newOverride(string(source), who, u.file.hash), &a)
@@ -381,6 +382,7 @@ func (s *Store) edit(ctx context.Context, u *unit, o *override, a *Answer) {
 	u.override = o
 	s.shared(s.share(ctx, u, AnyID), a)
 	s.settle(ctx, u)
+	s.enter(u)
 	s.keep(u)
 }
 

@@ -20,10 +20,10 @@ type wanted struct {
 	back   int // of an override that went back
 }
 
-// want says which version ought to run: an override as long as the file is the one it replaces, else the file. ok is false
-// where there is neither.
+// want says which version ought to run: an override as long as it stands in the place of the file, else the file. ok is
+// false where there is neither.
 func (u *unit) want() (w wanted, ok bool) {
-	if o := u.override; o != nil && o.Replaces == u.file.hash {
+	if o := u.override; u.stands() {
 		return wanted{[]byte(o.Source), o.Hash, FromOverride, o.Who, o.When, o.Back}, true
 	}
 	if u.file.hash == "" {
@@ -36,13 +36,19 @@ func (u *unit) want() (w wanted, ok bool) {
 // done where nothing has changed. The caller holds change.
 func (s *Store) settle(ctx context.Context, u *unit) {
 	defer u.show(s)
-	w, ok := u.want()
+	u.absent = false
 	use := s.use(u.name)
-	if !ok {
+	u.named = u.named || use.Named
+	w, ok := u.want()
+	switch {
+	case !ok:
 		s.settleGone(ctx, u, use)
 		return
+	case w.from == FromFile && u.none:
+		s.settleNone(ctx, u, use, w)
+		return
 	}
-	now := tried{hash: w.hash, cases: u.cases.hash, source: w.from, use: use.key(), deadline: s.limits().Deadline}
+	now := tried{hash: w.hash, cases: u.cases.hash, source: w.from, use: use.key(), deadline: s.limits().Deadline, gone: u.gone}
 	now.err = errorText(u.file.err) + errorText(u.cases.err)
 	if now == u.tried {
 		return
@@ -62,6 +68,10 @@ func (s *Store) settle(ctx context.Context, u *unit) {
 		s.refuse(ctx, u, w, c.problems)
 	} else {
 		u.problems = nil
+		if u.gone {
+			u.problems = luavm.Problems{s.missing(u, use)}
+			s.log.Error("the file of a script is gone; what an operator has put in its place stays", "script", u.name)
+		}
 		s.swap(u, w, c.script)
 		s.log.Info("a script is in force", "script", u.name, "source", string(w.from), "hash", w.hash, "who", w.who, "replayed", replayed(c.replay))
 	}
@@ -89,29 +99,83 @@ func replayed(r *cases.Replayed) string {
 	return fmt.Sprintf("%d of %d recorded calls decided otherwise, %d failed", r.Changed, r.Calls, r.Failed)
 }
 
-// settleGone is for a script whose file is not there. One that the configuration names stays as it last was: a typo in
-// a shell must not move users. One that was only found by its name goes with its file.
+// settleGone is for a script whose file is not there. It stays as it last was, for a typo in a shell, or a volume that was
+// not mounted, must not move users. What never had a file is gone, and so is what nobody can want any more.
 func (s *Store) settleGone(ctx context.Context, u *unit, use Use) {
-	running := u.running.Load()
-	if !use.Named && u.file.err == nil {
-		s.drop(u)
-		if running != nil {
-			s.log.Warn("the file of a script is gone, and so is the script: its models go to their stable targets", "script", u.name)
-			s.changed(u, running.script.Hash, wanted{who: ByFile}, nil)
-		}
+	if u.file.err == nil && s.leaves(u, use) {
+		s.leave(u, "it has no file")
 		return
 	}
-	now := tried{use: use.key(), source: FromLastGood, err: errorText(u.file.err)}
+	now := tried{use: use.key(), source: FromLastGood, err: errorText(u.file.err) + s.dirError, gone: true}
 	if u.tried == now {
 		return
 	}
 	u.tried = now
-	w := wanted{from: FromFile}
-	problem := luavm.Problem{Name: u.name + suffix, Message: "is not there, and the configuration names it; put it back, or remove the rule"}
+	problem := s.missing(u, use)
 	if u.file.err != nil {
 		problem = unreadable(u.name+suffix, u.file.err)
 	}
+	s.refuse(ctx, u, wanted{from: FromFile}, luavm.Problems{problem})
+}
+
+// leaves reports whether a script without a file is no more.
+func (s *Store) leaves(u *unit, use Use) bool {
+	switch {
+	case use.Named:
+		return false
+	case u.last == "" || u.none: // there never was a file, or it has said so
+		return true
+	case u.running.Load() == nil && len(u.history) == 0: // and none of its versions was good
+		return true
+	}
+	// Nobody uses it: no declared model, and it is not there for models that pass through, or had its place in a rule.
+	return s.opts.Uses != nil && len(use.Models) == 0 && (!use.Open || u.named)
+}
+
+// settleNone is for a script whose file says that there is none.
+func (s *Store) settleNone(ctx context.Context, u *unit, use Use, w wanted) {
+	if !use.Named {
+		s.leave(u, "its file says so")
+		s.keep(u)
+		return
+	}
+	now := tried{hash: w.hash, use: use.key(), source: FromFile}
+	if u.tried == now {
+		return
+	}
+	u.tried = now
+	problem := luavm.Problem{Name: u.name + suffix, Line: 1, Message: "says that there is no script, and the configuration names it; remove the rule"}
 	s.refuse(ctx, u, w, luavm.Problems{problem})
+}
+
+// leave takes a script away, and tells it where it ran.
+func (s *Store) leave(u *unit, why string) {
+	running := u.running.Load()
+	s.drop(u)
+	if running == nil {
+		return
+	}
+	s.log.Warn(
+		"there is no such script any more: models that had it by their name have default.lua, else their highest version serves",
+		"script", u.name, "why", why, "hash", running.script.Hash,
+	)
+	if u.last != "" { // else an operator took it back, which is on record
+		s.changed(u, running.script.Hash, wanted{who: ByFile}, nil)
+	}
+}
+
+// missing is the problem of a file that is not there, and what may be done about it.
+func (s *Store) missing(u *unit, use Use) luavm.Problem {
+	p := luavm.Problem{Name: u.name + suffix}
+	switch {
+	case s.dirError != "":
+		p.Message = "cannot be read, and neither can its folder"
+	case use.Named:
+		p.Message = "is not there, and the configuration names it; put it back, or remove the rule"
+	default:
+		p.Message = `is gone, and what ran stays; put it back. To end a canary let it say: return "model_v1". To take the script away let it say: -- no script`
+	}
+	return p
 }
 
 // refuse keeps the last good version, and says why.

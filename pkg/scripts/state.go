@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 )
 
 // kept is what state_dir has of a script: the newest entry of its history is the last version that was good.
@@ -15,7 +16,9 @@ type kept struct {
 	History  []Entry   `json:"history"`
 	Override *override `json:"override,omitempty"`
 	Pending  bool      `json:"pending,omitempty"` // the override has not been shared
-	File     string    `json:"file"`              // hash of the file
+	File     string    `json:"file"`              // hash of the file as it last was
+	None     bool      `json:"none,omitempty"`    // and that said that there is no script
+	Named    bool      `json:"named,omitempty"`   // the configuration has named the script
 }
 
 const maxKept = 4 << 20 // bytes
@@ -34,7 +37,7 @@ func (s *Store) keep(u *unit) {
 	if path == "" {
 		return
 	}
-	k := kept{Name: u.name, History: u.history, Override: u.override, File: u.file.hash}
+	k := kept{Name: u.name, History: u.history, Override: u.override, File: u.last, None: u.none, Named: u.named}
 	if u.override != nil {
 		k.Pending = u.override.pending
 	}
@@ -80,10 +83,29 @@ func (s *Store) restore(u *unit) {
 		s.log.Warn("what was kept of a script cannot be used", "script", u.name, "file", path, "error", err)
 		return
 	}
-	u.history, u.kept, u.was = k.History, hashOf(text), &k.File
+	u.history, u.kept, u.last, u.none, u.named = k.History, hashOf(text), k.File, k.None, k.Named
 	if u.override = k.Override; k.Override != nil {
 		u.override.pending = k.Pending
 	}
+}
+
+// keptNames lists the scripts that state_dir has something of.
+func (s *Store) keptNames() []string {
+	dir := s.stateDir()
+	if dir == "" {
+		return nil
+	}
+	entries, err := os.ReadDir(filepath.Join(dir, "scripts"))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		s.log.Warn("what was kept of scripts in state_dir cannot be read", "error", err)
+	}
+	var names []string
+	for _, e := range entries {
+		if name, ok := strings.CutSuffix(e.Name(), ".json"); ok && scriptName(name) {
+			names = append(names, name)
+		}
+	}
+	return names
 }
 
 // replaceFile writes a file that only we can read, beside its place and then onto it: a crash leaves the old or the new.

@@ -63,8 +63,7 @@ type Use struct {
 	// instead: model_v<number>.
 	Targets []string
 	Open    bool
-	// Named says that the configuration names the script: its last good version stays when its file goes. A script that is
-	// only found by its name goes with its file.
+	// Named says that the configuration names the script: it must be there.
 	Named bool
 }
 
@@ -94,6 +93,10 @@ type Store struct {
 	rev      string           // of the overrides that are shared, as known
 	edits    int              // changes of overrides that were made here
 	dirError string           // what was last said about the folder
+	dirSeen  bool             // the folder has been there
+	begun    bool             // state_dir has been looked at
+
+	dirProblem atomic.Pointer[string] // as people see it; nil while the folder can be read
 
 	polling sync.Mutex
 }
@@ -119,8 +122,11 @@ type unit struct {
 	taken    string    // id of one that was taken back while Redis did not answer
 	history  []Entry   // newest first
 	kept     string    // digest of what state_dir has
-	restored bool
-	was      *string // hash of the file when that was kept; nil once the file has been read
+	last     string    // hash of the file as it last was; "" where there never was one
+	none     bool      // and that said that there is no script
+	gone     bool      // and it said something else, and is not there any more
+	named    bool      // the configuration has named the script
+	absent   bool      // there is no such script
 }
 
 // tried identifies what was judged.
@@ -130,6 +136,7 @@ type tried struct {
 	use         string
 	deadline    time.Duration
 	err         string // of reading the files
+	gone        bool   // the file
 }
 
 // Source is where a version is from.
@@ -198,39 +205,53 @@ func (s *Store) Has(name string) bool {
 	return ok
 }
 
-// unit gives the unit of that name, made where it is new; nil when there are too many. The caller holds change.
-func (s *Store) unit(name string) *unit {
-	now := *s.units.Load()
-	if u := now[name]; u != nil {
+// known gives the unit of that name, also one that is no more, or not yet. The caller holds change.
+func (s *Store) known(name string) *unit {
+	if u := (*s.units.Load())[name]; u != nil {
 		return u
 	}
-	if len(now) >= MaxScripts {
-		return nil
+	if u := s.gone[name]; u != nil {
+		return u
 	}
-	u := s.gone[name]
-	if u == nil {
-		u = &unit{name: name}
-		if s.metrics != nil {
-			u.counts = s.metrics.Script(name, outcomeLabels)
-		}
-	}
-	delete(s.gone, name)
-	if !u.restored {
-		u.restored = true
-		s.restore(u)
-	}
-	next := maps.Clone(now)
-	next[name] = u
-	u.show(s)
-	s.units.Store(&next)
+	u := &unit{name: name}
+	s.restore(u)
 	return u
 }
 
-// drop takes a unit away whose file is gone. The caller holds change.
-func (s *Store) drop(u *unit) {
-	next := maps.Clone(*s.units.Load())
-	delete(next, u.name)
+// enter lets calls see a unit that has been settled, where there is such a script; false when there are too many. The
+// caller holds change.
+func (s *Store) enter(u *unit) bool {
+	now := *s.units.Load()
+	if u.absent || now[u.name] == u {
+		return true
+	}
+	if !s.room(u) {
+		return false
+	}
+	if u.counts == nil && s.metrics != nil {
+		u.counts = s.metrics.Script(u.name, outcomeLabels)
+	}
+	delete(s.gone, u.name)
+	next := maps.Clone(now)
+	next[u.name] = u
 	s.units.Store(&next)
+	return true
+}
+
+// room reports whether there is a place for u.
+func (s *Store) room(u *unit) bool {
+	now := *s.units.Load()
+	return now[u.name] == u || len(now) < MaxScripts
+}
+
+// drop takes a unit away of which there is no script. The caller holds change.
+func (s *Store) drop(u *unit) {
+	if now := *s.units.Load(); now[u.name] != nil {
+		next := maps.Clone(now)
+		delete(next, u.name)
+		s.units.Store(&next)
+	}
+	u.absent = true
 	u.running.Store(nil)
 	u.tried, u.problems, u.cases = tried{}, nil, file{}
 	if len(s.gone) < MaxScripts {
@@ -300,7 +321,7 @@ func (s *Store) states() []telemetry.ScriptState {
 }
 
 // key tells one use from another.
-func (u Use) key() string { return fmt.Sprintf("%q %v", u.Targets, u.Open) }
+func (u Use) key() string { return fmt.Sprintf("%q %v %v", u.Targets, u.Open, u.Named) }
 
 // known tells whether a version may answer a target to a recorded call.
 func (u Use) known(_ *cases.Call, target string) bool { return u.lets(target) }

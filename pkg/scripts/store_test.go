@@ -294,7 +294,7 @@ func TestADamagedStateIsNotUsed(t *testing.T) {
 	}
 }
 
-func TestAScriptGoesWithItsFileUnlessTheConfigurationNamesIt(t *testing.T) {
+func TestAScriptThatNobodyUsesGoesWithItsFile(t *testing.T) {
 	named := map[string]bool{"fraud": true}
 	f := fix(t, map[string]string{"fraud.lua": answering("model_v2"), "rank.lua": answering("model_v3")}, func(o *Options) {
 		o.Uses = func(script string) Use { return Use{Named: named[script]} }
@@ -326,6 +326,179 @@ func TestAScriptGoesWithItsFileUnlessTheConfigurationNamesIt(t *testing.T) {
 	}
 	f.decides("rank", "model_v1")
 	f.decides("fraud", "model_v1")
+}
+
+// passes is the use of a script that a model has by its name, if one passes through.
+func passes(o *Options) { o.Uses = func(string) Use { return Use{Open: true} } }
+
+func TestAFileThatIsGoneMovesNobody(t *testing.T) {
+	f := fix(t, map[string]string{"fraud.lua": answering("model_v2"), "rank.lua": answering("model_v3"), "wrong.lua": "return ("}, passes)
+	for _, name := range []string{"fraud.lua", "rank.lua", "wrong.lua"} {
+		f.remove(name)
+	}
+	const told = `fraud.lua: is gone, and what ran stays; put it back. To end a canary let it say: return "model_v1". To take the script away let it say: -- no script`
+	if err := f.Reload(); err == nil || !strings.Contains(err.Error(), told) {
+		t.Errorf("got %v", err)
+	}
+	for range 2 {
+		f.decides("fraud", "model_v2")
+		f.decides("rank", "model_v3")
+		if i := f.state1("fraud"); i.State != StateRefused || i.Source != FromLastGood || len(i.Problems) != 1 || i.Problems[0] != told {
+			t.Errorf("%+v", i)
+		}
+		if f.Has("wrong") {
+			t.Error("what never was good stays")
+		}
+		f.again() // state_dir has it
+	}
+	if !strings.Contains(f.log.String(), "level=ERROR msg=\"a script is refused\" script=fraud") {
+		t.Error("nobody is told")
+	}
+	f.write("fraud.lua", answering("model_v2"))
+	_ = f.Reload()
+	if i := f.state1("fraud"); i.State != StateOK || i.Source != FromFile {
+		t.Errorf("%+v", i)
+	}
+	// Without state_dir a file that is not there at the start is no script.
+	f.opts.StateDir = nil
+	f.again()
+	if f.Has("rank") {
+		t.Error("rank is known without a file")
+	}
+}
+
+func TestAFileThatSaysSoTakesItsScriptAway(t *testing.T) {
+	f := fix(t, map[string]string{"fraud.lua": answering("model_v2")}, passes)
+	for _, text := range []string{"", "\n", "-- nothing here\n", "--[[ no script ]]\n", "-- no script\nreturn 'model_v1'"} {
+		f.write("fraud.lua", text)
+		_ = f.Reload()
+		if !f.Has("fraud") {
+			t.Fatalf("%q takes it away", text)
+		}
+	}
+	f.write("fraud.lua", answering("model_v2"))
+	_ = f.Reload()
+	var changes []Change
+	f.opts.Changed = func(c Change) { changes = append(changes, c) }
+	f.again()
+	f.write("fraud.lua", "\n--  No script.\n-- The canary is over.\n")
+	for range 2 {
+		if err := f.Reload(); err != nil || f.Has("fraud") {
+			t.Errorf("%v %v", err, f.List())
+		}
+		f.again()
+	}
+	if len(changes) != 2 || changes[1].NewHash != "" || changes[1].OldHash == "" || changes[1].Who != ByFile {
+		t.Errorf("%+v", changes)
+	}
+	if !strings.Contains(f.log.String(), "else their highest version serves") {
+		t.Error("nobody is told")
+	}
+	f.remove("fraud.lua") // now it may go too
+	for range 2 {
+		if err := f.Reload(); err != nil || f.Has("fraud") {
+			t.Errorf("%v %v", err, f.List())
+		}
+		f.again()
+	}
+	f.pushes(answering("model_v3"))
+	f.decides("fraud", "model_v3")
+	if a, err := f.Put(t.Context(), "fraud", []byte("-- no script"), "sre", false); err == nil || !strings.Contains(a.Problems[0], "only a file can say") {
+		t.Errorf("%+v", a)
+	}
+	f.write("fraud.lua", answering("model_v1"))
+	_ = f.Reload()
+	f.decides("fraud", "model_v1")
+}
+
+func TestAScriptThatARuleNamesIsNotTakenAwayByItsFile(t *testing.T) {
+	f := fix(t, map[string]string{"fraud.lua": answering("model_v2")}, func(o *Options) {
+		o.Uses = func(string) Use { return Use{Models: []string{"fraud"}, Open: true, Named: true} }
+	})
+	f.write("fraud.lua", "-- no script")
+	if err := f.Reload(); err == nil || !strings.Contains(err.Error(), "fraud.lua:1: says that there is no script, and the configuration names it") {
+		t.Errorf("got %v", err)
+	}
+	f.decides("fraud", "model_v2")
+}
+
+func TestAnOverrideOutlivesAFileThatComesAndGoes(t *testing.T) {
+	f := fix(t, map[string]string{"fraud.lua": answering("model_v1")}, passes)
+	f.pushes(answering("model_v2"))
+	f.remove("fraud.lua")
+	for range 2 {
+		_ = f.Reload()
+		f.decides("fraud", "model_v2")
+		if i := f.state1("fraud"); i.State != StateRefused || i.Override == nil || !i.Override.InForce || i.Source != FromOverride || len(i.Problems) != 1 {
+			t.Errorf("%+v", i)
+		}
+		f.again()
+	}
+	f.write("fraud.lua", answering("model_v1"))
+	if err := f.Reload(); err != nil {
+		t.Error(err)
+	}
+	f.decides("fraud", "model_v2")
+	if i := f.state1("fraud"); i.State != StateOK {
+		t.Errorf("%+v", i)
+	}
+	f.remove("fraud.lua")
+	_ = f.Reload()
+	if _, err := f.Rollback(t.Context(), "fraud", ToFile, "sre"); err != nil {
+		t.Error(err)
+	}
+	f.decides("fraud", "model_v2") // there is no file to go back to
+	f.write("fraud.lua", answering("model_v3"))
+	_ = f.Reload()
+	f.decides("fraud", "model_v3")
+}
+
+func TestAPushedScriptWithoutAFileOutlivesARestart(t *testing.T) {
+	f := fix(t, nil, passes)
+	f.pushes(answering("model_v2"))
+	if err := os.WriteFile(filepath.Join(f.state, "scripts", "..json"), []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f.again()
+	f.decides("fraud", "model_v2")
+	if i := f.state1("fraud"); i.State != StateOK || i.Source != FromOverride || i.Who != "sre" {
+		t.Errorf("%+v", i)
+	}
+	if _, err := f.Rollback(t.Context(), "fraud", ToFile, "sre"); err != nil || f.Has("fraud") {
+		t.Error(err)
+	}
+	f.again()
+	if f.Has("fraud") {
+		t.Error("what was taken back is there again")
+	}
+}
+
+func TestAFolderThatIsGoneChangesNothing(t *testing.T) {
+	f := fix(t, map[string]string{"fraud.lua": answering("model_v2")}, passes)
+	if err := os.Rename(f.dir, f.dir+".away"); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := f.Reload(); err == nil {
+			t.Error("no error")
+		}
+	}
+	f.decides("fraud", "model_v2")
+	if i := f.state1("fraud"); i.State != StateRefused || len(i.Problems) != 1 || i.Problems[0] != "the folder of scripts cannot be read: it was there, and is gone; scripts stay as they are until it is back" {
+		t.Errorf("%+v", i)
+	}
+	if n := strings.Count(f.log.String(), "the folder of scripts cannot be read"); n != 1 {
+		t.Errorf("it is told %d times", n)
+	}
+	if err := os.Rename(f.dir+".away", f.dir); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Reload(); err != nil {
+		t.Error(err)
+	}
+	if i := f.state1("fraud"); i.State != StateOK || i.Source != FromFile {
+		t.Errorf("%+v", i)
+	}
 }
 
 func TestAFolderThatCannotBeReadChangesNothing(t *testing.T) {

@@ -32,7 +32,7 @@ func TestASavedFileIsInForceWithinASecondHoweverItIsSaved(t *testing.T) {
 	f.write("rank.lua", answering("model_v2")) // a new one
 	f.eventually("rank", "model_v2")
 	f.decides("fraud", "model_v3")
-	f.remove("rank.lua")
+	f.write("rank.lua", "-- no script\n")
 	f.eventually("rank", ReasonNone)
 }
 
