@@ -262,7 +262,7 @@ func listText(infos []scripts.Info) string {
 	}
 	rows := [][]string{{"script", "state", "version", "from", "by", "since", "models"}}
 	for _, i := range infos {
-		rows = append(rows, []string{i.Name, i.State, short(i.Hash), origin(i.Source), dash(i.Who), since(i.When), dash(list(i.Models, func(m string) string { return m }))})
+		rows = append(rows, []string{i.Name, i.State, short(i.Hash), origin(i.Source), dash(i.Who), since(i.When), users(&i)})
 	}
 	var b strings.Builder
 	b.WriteString(table(rows))
@@ -272,6 +272,14 @@ func listText(infos []scripts.Info) string {
 		}
 	}
 	return b.String()
+}
+
+// users says which models use a script.
+func users(i *scripts.Info) string {
+	if i.ByName {
+		return "(by its name)"
+	}
+	return dash(list(i.Models, func(m string) string { return m }))
 }
 
 // why says what is wrong with a script.
@@ -301,7 +309,7 @@ func statusText(i *scripts.Info) string {
 	default:
 		line("version", "%s, from %s by %s, since %s", short(i.Hash), origin(i.Source), i.Who, since(i.When))
 	}
-	line("models", "%s", dash(list(i.Models, func(m string) string { return m })))
+	line("models", "%s", users(i))
 	if o := i.Override; o != nil {
 		if o.InForce {
 			line("override", "%s by %s, %s (%s); it ends when the file changes, or with gateway lua rollback %s --to file", short(o.Hash), o.Who, since(o.When), o.Scope, i.Name)

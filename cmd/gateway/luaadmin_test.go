@@ -40,6 +40,12 @@ func scripted(e *testscript.Env) (string, error) {
 		}
 	}
 	store := scripts.New(scripts.Options{Dir: dir, Uses: func(name string) scripts.Use {
+		switch name {
+		case "fresh":
+			return scripts.Use{Open: true}
+		case "idle":
+			return scripts.Use{}
+		}
 		return scripts.Use{Models: []string{name}, Targets: []string{"model_v1", "model_v2"}}
 	}})
 	if err := write("text.lua", "return \"model_v1\"\nretrun"); err != nil {

@@ -30,7 +30,8 @@ type Info struct {
 	Source   Source     `json:"source"` // where that is from
 	Who      string     `json:"who,omitempty"`
 	When     time.Time  `json:"when,omitzero"`
-	Models   []string   `json:"models"`            // that use it
+	Models   []string   `json:"models"`            // declared ones that use it
+	ByName   bool       `json:"by_name,omitempty"` // no declared model does, and one of its name has it, if one passes through
 	FileHash string     `json:"file_hash"`         // of what the file says; "" where there is none
 	Cases    bool       `json:"cases"`             // there is a file of cases
 	Problems []string   `json:"problems"`          // file:line: why the newest version does not run
@@ -72,7 +73,8 @@ func (u *unit) show(s *Store) {
 // info gives what is known of u now, without texts and history.
 func (s *Store) info(u *unit) Info {
 	i := *u.shown.Load()
-	i.History, i.Models = nil, s.use(u.name).Models
+	use := s.use(u.name)
+	i.History, i.Models, i.ByName = nil, use.Models, use.byName()
 	if i.Models == nil {
 		i.Models = []string{}
 	}

@@ -357,6 +357,7 @@ func (s *Store) Put(ctx context.Context, name string, source []byte, who string,
 	if before != nil {
 		a.Before = before.script.Hash
 	}
+	a.note(s.unused(name))
 	c := s.judge(ctx, u, source, before, true)
 	a.Cases, a.Replay = c.cases, c.replay
 	if len(c.problems) > 0 {
@@ -392,8 +393,30 @@ func (s *Store) shared(err error, a *Answer) {
 	case errors.Is(err, errAlone):
 	case err != nil:
 		a.Scope = ThisReplica
-		a.Note = "other replicas follow once Redis answers again: " + clip(err.Error())
+		a.note("other replicas follow once Redis answers again: " + clip(err.Error()))
 	}
+}
+
+// note adds something worth knowing.
+func (a *Answer) note(text string) {
+	if a.Note != "" && text != "" {
+		a.Note += "; "
+	}
+	a.Note += text
+}
+
+// unused says that no declared model uses a script, and how one would; "" where one does.
+func (s *Store) unused(name string) string {
+	use := s.use(name)
+	switch {
+	case s.opts.Uses == nil || len(use.Models) > 0:
+		return ""
+	case !use.Open:
+		return fmt.Sprintf("no model uses it now: name it in a rule, split: [{script: %s%s}]", name, suffix)
+	case name == inference.DefaultScript:
+		return "it is used by models that pass through and have no script of their name"
+	}
+	return "it is used by a model of that name, if one passes through"
 }
 
 // ToFile, as the version to go back to, takes an override back: what the file says runs again.
@@ -430,7 +453,7 @@ func (s *Store) Rollback(ctx context.Context, name, to, who string) (Answer, err
 		return a, c.problems
 	}
 	if e.Hash == u.file.hash {
-		a.Note = "this is what the file says"
+		a.note("this is what the file says")
 	}
 	o := newOverride(e.Source, who, u.file.hash)
 	o.Back = n + 1
@@ -459,7 +482,7 @@ func (s *Store) toFile(ctx context.Context, u *unit, a *Answer) error {
 	s.keep(u)
 	if a.Hash = u.file.hash; len(u.problems) > 0 {
 		a.Problems = words(u.problems)
-		a.Note = "the file is refused; the version that ran stays"
+		a.note("the file is refused; the version that ran stays")
 	}
 	return nil
 }

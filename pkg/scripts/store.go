@@ -334,6 +334,9 @@ func (u Use) lets(target string) bool {
 // unknown reports whether nothing is known of who uses the script.
 func (u Use) unknown() bool { return len(u.Models) == 0 && len(u.Targets) == 0 && !u.Open }
 
+// byName reports whether only a model that passes through can have the script, by its name.
+func (u Use) byName() bool { return len(u.Models) == 0 && u.Open }
+
 // implicitTarget reports whether it is model_v<number>, or the one target of an upstream without versions.
 func implicitTarget(name string) bool {
 	const prefix = "model_v"

@@ -759,6 +759,26 @@ func TestPutRefusesWhatDoesNotHoldAndTriesWithoutChanging(t *testing.T) {
 	}
 }
 
+func TestWhoeverPushesWhatNoModelUsesIsToldSo(t *testing.T) {
+	use := map[string]Use{"idle": {}, "passing": {Open: true}, "default": {Open: true}, "used": {Models: []string{"m"}, Open: true}}
+	f := fix(t, nil, func(o *Options) { o.Uses = func(name string) Use { return use[name] } })
+	for name, want := range map[string]string{
+		"idle":    "no model uses it now: name it in a rule, split: [{script: idle.lua}]",
+		"passing": "it is used by a model of that name, if one passes through",
+		"default": "it is used by models that pass through and have no script of their name",
+		"used":    "",
+	} {
+		for _, dry := range []bool{true, false} {
+			if a, err := f.Put(t.Context(), name, []byte(answering("model_v1")), "sre", dry); err != nil || a.Note != want {
+				t.Errorf("%s: %q %v", name, a.Note, err)
+			}
+		}
+		if i := f.state1(name); i.ByName != (name == "passing" || name == "default") {
+			t.Errorf("%+v", i)
+		}
+	}
+}
+
 func TestAThousandScriptsAreSoonLoadedAndTheirMemoryIsKnown(t *testing.T) {
 	files := make(map[string]string)
 	for i := range 1000 {
