@@ -63,6 +63,9 @@ func (s *Store) Decide(ctx context.Context, _, script string, c *inference.Call)
 		u.count(isOff)
 		return "", ReasonOff, true
 	}
+	if c.Model != nil && c.Model.Scripted && !u.byName.Load() {
+		u.byName.Store(true)
+	}
 	if next := u.recordAt.Load(); now >= next && u.recordAt.CompareAndSwap(next, now+int64(recordEvery)) {
 		s.calls.record(script, c, at)
 	}

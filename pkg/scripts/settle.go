@@ -38,7 +38,7 @@ func (s *Store) settle(ctx context.Context, u *unit) {
 	defer u.show(s)
 	u.absent = false
 	use := s.use(u.name)
-	u.named = u.named || use.Named
+	s.noteNamed(u, use)
 	w, ok := u.want()
 	switch {
 	case !ok:
@@ -116,6 +116,18 @@ func (s *Store) settleGone(ctx context.Context, u *unit, use Use) {
 		problem = unreadable(u.name+suffix, u.file.err)
 	}
 	s.refuse(ctx, u, wanted{from: FromFile}, luavm.Problems{problem})
+}
+
+// noteNamed notes whether a script is, or was before nobody used it any more, one of rules.
+func (s *Store) noteNamed(u *unit, use Use) {
+	switch {
+	case use.Named:
+		u.named = true
+		u.byName.Store(false)
+	case u.named && u.byName.Load():
+		u.named = false
+		s.keep(u)
+	}
 }
 
 // leaves reports whether a script without a file is no more.

@@ -18,7 +18,7 @@ type kept struct {
 	Pending  bool      `json:"pending,omitempty"` // the override has not been shared
 	File     string    `json:"file"`              // hash of the file as it last was
 	None     bool      `json:"none,omitempty"`    // and that said that there is no script
-	Named    bool      `json:"named,omitempty"`   // the configuration has named the script
+	Named    bool      `json:"named,omitempty"`   // the configuration has named the script, as unit.named has it
 }
 
 const maxKept = 4 << 20 // bytes

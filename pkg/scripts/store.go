@@ -110,6 +110,7 @@ type unit struct {
 	failures limiter
 	said     limiter
 	recordAt atomic.Int64
+	byName   atomic.Bool // a model has had it by its name
 
 	// The rest belongs to whoever holds Store.change.
 	file     file
@@ -125,7 +126,7 @@ type unit struct {
 	last     string    // hash of the file as it last was; "" where there never was one
 	none     bool      // and that said that there is no script
 	gone     bool      // and it said something else, and is not there any more
-	named    bool      // the configuration has named the script
+	named    bool      // the configuration has named the script, and no model has had it by its name since
 	absent   bool      // there is no such script
 }
 

@@ -422,6 +422,32 @@ func TestAScriptThatARuleNamesIsNotTakenAwayByItsFile(t *testing.T) {
 	f.decides("fraud", "model_v2")
 }
 
+func TestAScriptThatHadARuleGoesWithItsFileUnlessAModelHasItByItsName(t *testing.T) {
+	use := Use{Models: []string{"m"}, Targets: []string{"model_v2"}, Named: true}
+	f := fix(t, map[string]string{"fraud.lua": answering("model_v2"), "rank.lua": answering("model_v2")}, func(o *Options) {
+		o.Uses = func(string) Use { return use }
+	})
+	use = Use{Open: true} // rules are gone, and models pass through
+	if err := f.Reload(); err != nil {
+		t.Error(err)
+	}
+	c := call("u1")
+	c.Model = &inference.Model{Name: "fraud", Scripted: true}
+	if target, _, _ := f.Decide(t.Context(), "fraud", "fraud", c); target != "model_v2" {
+		t.Error(target)
+	}
+	f.remove("fraud.lua")
+	f.remove("rank.lua")
+	for range 2 {
+		_ = f.Reload()
+		f.decides("fraud", "model_v2")
+		if f.Has("rank") {
+			t.Error("nobody can want rank any more")
+		}
+		f.again()
+	}
+}
+
 func TestAnOverrideOutlivesAFileThatComesAndGoes(t *testing.T) {
 	f := fix(t, map[string]string{"fraud.lua": answering("model_v1")}, passes)
 	f.pushes(answering("model_v2"))
