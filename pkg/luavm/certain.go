@@ -21,6 +21,9 @@ var hashing = map[string]bool{
 	"ngx.md5_bin": true, "ngx.sha1_bin": true, "ngx.hmac_sha1": true,
 }
 
+// enough problems are found when there are more than are told: each takes a look at all names.
+const enough = 4 * maxProblems
+
 func (in *inspector) need(what string, values ...ast.Expr) {
 	for _, v := range values {
 		switch v.(type) {
@@ -46,6 +49,9 @@ func (in *inspector) wanting() map[string]bool {
 		}
 	}
 	for _, n := range in.needs {
+		if len(in.errors) > enough {
+			break
+		}
 		in.wants(n, told)
 	}
 	return told
@@ -158,6 +164,9 @@ func (in *inspector) lacking() {
 		return
 	}
 	for _, e := range in.fields {
+		if len(in.warnings) > enough {
+			break
+		}
 		key := e.Key.(*ast.StringExpr)
 		id, ok := e.Object.(*ast.IdentExpr)
 		if !ok || in.set[key.Value] {
@@ -168,7 +177,7 @@ func (in *inspector) lacking() {
 			continue
 		}
 		hint := ""
-		for _, f := range t.Fields {
+		for _, f := range t.Fields[:min(len(t.Fields), manyFields)] {
 			if k, ok := f.Key.(*ast.StringExpr); ok && hint == "" && distance(k.Value, key.Value) <= near(key.Value) {
 				hint = "; is " + id.Value + "." + k.Value + " meant?"
 			}

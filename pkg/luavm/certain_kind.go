@@ -32,8 +32,14 @@ var (
 	textsUnder = []string{"call.headers.", "call.metadata.", "ngx.var.arg_", "ngx.var.http_"}
 )
 
+// maxKinds is how many expressions of a script are looked at for what they may be: each of several may lead to several.
+const maxKinds = 50_000
+
 // kind tells what an expression may be.
 func (in *inspector) kind(e ast.Expr, aliases int) kinds {
+	if in.looked++; in.looked > maxKinds {
+		return 0
+	}
 	switch e := e.(type) {
 	case *ast.StringExpr, *ast.StringConcatOpExpr:
 		return aText

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 )
 
 func TestANameThatIsNeverSetIsAnErrorWhereItIsNeeded(t *testing.T) {
@@ -173,6 +174,33 @@ func TestAFieldThatATableDoesNotHaveIsTold(t *testing.T) {
 	} {
 		if errs, warnings := Lint("rule.lua", []byte(src)); len(errs)+len(warnings) > 0 {
 			t.Errorf("%s: %v %v", src, errs, warnings)
+		}
+	}
+}
+
+func TestWhatIsLookedForTakesNoLongTime(t *testing.T) {
+	wide := "local x0 = call.user\n"
+	for i := range 12 {
+		wide += fmt.Sprintf("local x%d = x%d%s\n", i+1, i, strings.Repeat(fmt.Sprintf(" or x%d", i), 100))
+	}
+	var names, fields strings.Builder
+	fields.WriteString("local t = {")
+	for i := range 2500 {
+		fmt.Fprintf(&fields, "f%d=1,", i)
+	}
+	fields.WriteString("} local x = 0\n")
+	for i := range 180 {
+		fmt.Fprintf(&names, "local abcdef%d\n", i)
+	}
+	for i := range 1500 {
+		fmt.Fprintf(&names, "do local y = u%d .. 'a' end\n", i)
+		fmt.Fprintf(&fields, "x = t.g%d\n", i)
+	}
+	for name, src := range map[string]string{"kinds": wide + "return x12 > 5", "names": names.String(), "fields": fields.String()} {
+		begun := time.Now()
+		errs, warnings := Lint("rule.lua", []byte(src))
+		if took := time.Since(begun); took > time.Duration(raceFactor)*2*time.Second || len(errs) > 0 && name != "names" {
+			t.Errorf("%s: %v, %d errors, %d warnings", name, took, len(errs), len(warnings))
 		}
 	}
 }

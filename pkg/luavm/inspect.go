@@ -83,6 +83,7 @@ type inspector struct {
 	needs    []need
 	calls    []*ast.FuncCallExpr
 	compares []*ast.RelationalOpExpr
+	looked   int // see kind
 	dashed   []dash
 	fields   []*ast.AttrGetExpr             // by a name
 	set      map[string]bool                // names of fields that are set; "" for those that cannot be told

@@ -7,8 +7,10 @@ import (
 
 func TestACallerCannotMakeAGoodScriptFail(t *testing.T) {
 	in := func(s string) *Input {
-		return &Input{Model: "ranker", User: s, Headers: map[string][]string{"x-a": {s}, "x-many": {s[:len(s)/2], s[:len(s)/2]}}, Metadata: map[string]string{"m": s},
-			Params: func() map[string]any { return map[string]any{"p": s} }, SequenceID: s}
+		return &Input{
+			Model: "ranker", User: s, Headers: map[string][]string{"x-a": {s}, "x-many": {s[:len(s)/2], s[:len(s)/2]}}, Metadata: map[string]string{"m": s},
+			Params: func() map[string]any { return map[string]any{"p": s} }, SequenceID: s,
+		}
 	}
 	const good, huge = 40, 40_000
 	for _, src := range []string{
