@@ -7,8 +7,10 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/net/http2"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
@@ -82,9 +84,34 @@ func TestAnswersHalfWrittenGiveTheirRoomBackWhenTheirConnectionDies(t *testing.T
 	}
 }
 
+// Windows are wide open here, so that it is the connection itself that the server cannot write to.
+func TestAnAnswerStuckInTheMiddleOfAFrameGivesItsRoomBackOnceItsClientIsGoneOrTooLate(t *testing.T) {
+	for name, timeout := range map[string]time.Duration{"gone": time.Minute, "late": time.Second} {
+		t.Run(name, func(t *testing.T) {
+			const size = 32 << 20 // more than sockets take
+			r := roomy()
+			address, _ := serveUntaken(t, answering(size), r, 40<<20, timeout)
+			c := raw(t, address)
+			if err := c.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1<<31 - 1}); err != nil {
+				t.Fatal(err)
+			}
+			_ = c.WriteWindowUpdate(0, 1<<30)
+			_ = c.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: callHeaders(), EndHeaders: true})
+			if err := c.WriteData(1, true, make([]byte, 5)); err != nil { // an empty message
+				t.Fatal(err)
+			}
+			holds(t, r, size)
+			if name == "gone" {
+				_ = c.Conn.Close()
+			}
+			settled(t, r)
+		})
+	}
+}
+
 func TestAnAnswerThatIsNotTakenInTimeEndsItsConnection(t *testing.T) {
 	r := roomy()
-	_, conn := serveUntaken(t, answering(large), r, 4<<20, 100*time.Millisecond)
+	_, conn := serveUntaken(t, answering(large), r, 4<<20, time.Second)
 	s := idler(t, conn, inferencepb.InferenceService_Predict_FullMethodName, 1, 10)
 	if _, err := s.Header(); err != nil {
 		t.Fatal(err)
@@ -93,7 +120,7 @@ func TestAnAnswerThatIsNotTakenInTimeEndsItsConnection(t *testing.T) {
 	if err := s.RecvMsg(&inferencepb.PredictionResponse{}); status.Code(err) != codes.Unavailable {
 		t.Errorf("its client is told %v", err)
 	}
-	// The time of an answer that has been taken is over for good.
+	// It may come again.
 	if _, err := inferencepb.NewInferenceServiceClient(conn).Predict(t.Context(), &inferencepb.PredictionRequest{ModelName: "fraud"}, grpc.WaitForReady(true)); err != nil {
 		t.Error(err)
 	}
@@ -101,8 +128,14 @@ func TestAnAnswerThatIsNotTakenInTimeEndsItsConnection(t *testing.T) {
 
 func TestAStreamWhoseAnswersWaitTooLongEndsWithAReasonAndItsConnectionLivesOn(t *testing.T) {
 	r := roomy()
-	_, conn := serveUntaken(t, answering(room.Small-100), r, 4<<20, 100*time.Millisecond)
+	address, _ := serveUntaken(t, answering(room.Small-100), r, 4<<20, time.Second)
+	conn, err := grpc.NewClient("passthrough:///"+address, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithInitialWindowSize(1<<16))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
 	s := idler(t, conn, inferencepb.InferenceService_PredictStream_FullMethodName, 8, 200_000)
+	holds(t, r, 4*200_000) // messages whose answers wait behind others
 	settled(t, r)
 	took := 0
 	for {
@@ -126,21 +159,22 @@ func TestAStreamWhoseAnswersWaitTooLongEndsWithAReasonAndItsConnectionLivesOn(t 
 
 func TestSmallCallsAreServedWhileOtherClientsDoNotTakeTheirAnswers(t *testing.T) {
 	const bound = 8 << 20
-	r := room.New(room.Options{Bytes: bound, Wait: 20 * time.Millisecond})
+	r := room.New(room.Options{Bytes: bound})
 	echo := &fake{do: func(_ context.Context, c *inference.Call) error {
 		b, _ := proto.Marshal(&inferencepb.PredictionResponse{OutputTensor: make([]byte, c.Request.Len())})
 		return c.Send(inference.NewFrame(b))
 	}}
 	address, conn := serve(t, echo, r, 4<<20)
 	var idle []*grpc.ClientConn
-	for range 4 {
+	for i := range 3 {
 		c := client(t, address)
 		idle = append(idle, c)
-		for range 4 {
-			idler(t, c, inferencepb.InferenceService_PredictStream_FullMethodName, 1, large)
+		s := idler(t, c, inferencepb.InferenceService_PredictStream_FullMethodName, 1, large)
+		if _, err := s.Header(); err != nil {
+			t.Fatal(err)
 		}
+		holds(t, r, int64(i+1)*large)
 	}
-	holds(t, r, bound)
 	others := inferencepb.NewInferenceServiceClient(conn)
 	for i := range 100 {
 		if _, err := others.Predict(t.Context(), &inferencepb.PredictionRequest{ModelName: "fraud", InputTensor: make([]byte, 1000)}); err != nil {
