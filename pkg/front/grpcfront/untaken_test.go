@@ -126,14 +126,38 @@ func TestAnAnswerThatIsNotTakenInTimeEndsItsConnection(t *testing.T) {
 	}
 }
 
-func TestAStreamWhoseAnswersWaitTooLongEndsWithAReasonAndItsConnectionLivesOn(t *testing.T) {
-	r := roomy()
-	address, _ := serveUntaken(t, answering(room.Small-100), r, 4<<20, time.Second)
+// narrow is a client whose windows do not grow.
+func narrow(t *testing.T, address string) *grpc.ClientConn {
+	t.Helper()
 	conn, err := grpc.NewClient("passthrough:///"+address, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithInitialWindowSize(1<<16))
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer conn.Close()
+	t.Cleanup(func() { _ = conn.Close() })
+	return conn
+}
+
+func TestSmallCallsAreServedBesideMessagesWhoseAnswersWaitBehindUntakenOnes(t *testing.T) {
+	const bound, size = 4 << 20, 1_500_000
+	r := room.New(room.Options{Bytes: bound})
+	address, conn := serve(t, answering(room.Small-100), r, bound)
+	idle := narrow(t, address)
+	idler(t, idle, inferencepb.InferenceService_PredictStream_FullMethodName, 7, size)
+	holds(t, r, bound)
+	others := inferencepb.NewInferenceServiceClient(conn)
+	for i := range 20 {
+		if _, err := others.Predict(t.Context(), &inferencepb.PredictionRequest{ModelName: "fraud"}); err != nil {
+			t.Fatalf("call %d: %v, %+v", i, err, r.State())
+		}
+	}
+	_ = idle.Close()
+	settled(t, r)
+}
+
+func TestAStreamWhoseAnswersWaitTooLongEndsWithAReasonAndItsConnectionLivesOn(t *testing.T) {
+	r := roomy()
+	address, _ := serveUntaken(t, answering(room.Small-100), r, 4<<20, time.Second)
+	conn := narrow(t, address)
 	s := idler(t, conn, inferencepb.InferenceService_PredictStream_FullMethodName, 8, 200_000)
 	holds(t, r, 4*200_000) // messages whose answers wait behind others
 	settled(t, r)
