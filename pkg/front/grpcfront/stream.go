@@ -173,7 +173,7 @@ func (t *talk) answer(ctx context.Context, m *streamed, answering inference.Turn
 				return err
 			}
 		}
-		return t.send(c, answer)
+		return t.send(c, answer) //nolint:contextcheck // what ends a stream whose answers wait outlives the call
 	}
 	c.Sink = send
 	err := unread

@@ -1,7 +1,6 @@
 package fallback
 
 import (
-	"context"
 	"log/slog"
 	"sync"
 
@@ -45,7 +44,7 @@ func (g *guard) fits(c *inference.Call, model *inference.Model, target *inferenc
 		return true
 	}
 	if g.stage.Log != nil && g.stage.told.first(g.from, target) {
-		g.stage.Log.LogAttrs(context.Background(), slog.LevelWarn, "a fallback is passed over: its tensors are not those of the model",
+		g.stage.Log.Warn("a fallback is passed over: its tensors are not those of the model",
 			slog.String("model", g.model.Name), slog.String("target", g.from.Name), slog.String("passed_over", target.Asked+"/"+target.Name), slog.String("why", "it is one "+m.String()))
 	}
 	return false
