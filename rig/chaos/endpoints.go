@@ -159,6 +159,9 @@ func drainOne(b *bench) {
 	}
 	b.sleep(2 * time.Second)
 	b.finish()
+	if slow := b.load.records(slower(time.Second)); len(slow) > 0 {
+		b.note("%d calls took longer than 1 s, by second after SIGTERM %s", len(slow), bySecond(slow, began))
+	}
 	b.none("were hurt by a server that ends in order", both(unary, not(is(ok))))
 	b.none("of streams were not answered in band", both(streamed, is(failed), func(r record) bool { return !r.inBand }))
 	b.none("of streams were hurt long after", both(streamed, not(is(ok)), after(began.Add(5*time.Second))))
