@@ -69,12 +69,19 @@ class Triton(Proc):
         self.grpc, self.http, self.metrics = (f"127.0.0.1:{p}" for p in (g, h, m))
         self.folder = backends()
         argv, env = command(self.folder, models, (g, h, m), flags)
-        super().__init__("tritonserver", argv, log or RIG / "logs" / f"triton-{g}.log", env)
-        try:
-            self.wait_http(f"http://{self.http}/v2/health/ready", seconds)
-        except BaseException:
-            self.stop()
-            raise
+        # On a starved machine it may crash while its Python models start (boost: lock_exception), before anything is tested.
+        for tries_left in (2, 1, 0):
+            super().__init__("tritonserver", argv, log or RIG / "logs" / f"triton-{g}.log", env)
+            try:
+                self.wait_http(f"http://{self.http}/v2/health/ready", seconds)
+                return
+            except BaseException as e:
+                crashed = isinstance(e, Failed) and (self.p.returncode or 0) < 0
+                if crashed and tries_left:
+                    super().stop()
+                    continue
+                self.stop()
+                raise
 
     def stop(self, seconds=30):
         code = super().stop(seconds)
