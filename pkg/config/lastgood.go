@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"reflect"
 	"strings"
+
+	"github.com/model-gateway/model-gateway/pkg/internal/wholefile"
 )
 
 // lastGoodName is the file in state_dir that the last good configuration is kept in.
@@ -22,33 +24,8 @@ func KeepLastGood(c *Config) error {
 	if c.StateDir == "" || c.Path == "" {
 		return ErrNoLastGood
 	}
-	if err := replaceFile(filepath.Join(c.StateDir, lastGoodName), c.Source); err != nil {
+	if err := wholefile.Replace(filepath.Join(c.StateDir, lastGoodName), c.Source); err != nil {
 		return fmt.Errorf("the last good configuration cannot be kept: %w", err)
-	}
-	return nil
-}
-
-// replaceFile writes a file that only we can read, beside its place and then onto it.
-func replaceFile(path string, text []byte) error {
-	dir := filepath.Dir(path)
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return err
-	}
-	f, err := os.CreateTemp(dir, "."+filepath.Base(path)+"-*")
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(text)
-	err = errors.Join(err, f.Sync(), f.Close())
-	if err == nil {
-		err = os.Rename(f.Name(), path)
-	}
-	if err != nil {
-		return errors.Join(err, os.Remove(f.Name()))
-	}
-	if d, err := os.Open(dir); err == nil {
-		_ = d.Sync() // the rename is done; not every file system can sync a folder
-		_ = d.Close()
 	}
 	return nil
 }

@@ -12,6 +12,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/model-gateway/model-gateway/pkg/internal/wholefile"
 )
 
 // watched is a file under watch, and what came of it.
@@ -184,7 +186,7 @@ func TestAFileThatIsTouchedAndNotChangedIsNotApplied(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "gateway.yaml")
 	write(t, path, model("a"))
 	w := watch(t, path, nil)
-	must(t, replaceFile(path, []byte(model("a"))))
+	must(t, wholefile.Replace(path, []byte(model("a"))))
 	must(t, os.Chtimes(path, time.Now(), time.Now().Add(time.Hour)))
 	must(t, w.read(false)) // as Run does once the file is left alone
 	write(t, path, model("b"))
@@ -326,7 +328,7 @@ func writeKeys(t *testing.T, file string, keys ...string) {
 	for _, k := range keys {
 		b.WriteString(hash(k) + "\n")
 	}
-	must(t, replaceFile(file, []byte(b.String())))
+	must(t, wholefile.Replace(file, []byte(b.String())))
 }
 
 func TestAFileOfKeysIsReadAgainWhenItChanges(t *testing.T) {
@@ -350,8 +352,8 @@ func TestPasswordsAndHeadersAreReadAgainToo(t *testing.T) {
 	write(t, token, "uno")
 	write(t, path, "upstreams: {t: {endpoints: a:1, headers: {x-token: {from_file: token}}}}\nredis: {address: a:1, password_file: password}\n")
 	w := follow(t, path)
-	must(t, replaceFile(password, []byte("two")))
-	must(t, replaceFile(token, []byte("due")))
+	must(t, wholefile.Replace(password, []byte("two")))
+	must(t, wholefile.Replace(token, []byte("due")))
 	deadline := time.After(30 * time.Second)
 	for {
 		select {
@@ -394,7 +396,7 @@ func TestAFileOfKeysThatIsGarbledChangesNothing(t *testing.T) {
 	path, file := keyed(t, "a")
 	w := follow(t, path)
 	for _, text := range []string{"", "mgk_a-key-itself\n", hash("b") + "\ngarbage\n"} {
-		must(t, replaceFile(file, []byte(text)))
+		must(t, wholefile.Replace(file, []byte(text)))
 		w.logs(t, "cannot be served; the one before stays in force")
 	}
 	writeKeys(t, file, "c")

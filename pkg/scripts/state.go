@@ -8,6 +8,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
+	"github.com/model-gateway/model-gateway/pkg/internal/wholefile"
 )
 
 // kept is what state_dir has of a script: the newest entry of its history is the last version that was good.
@@ -45,7 +47,7 @@ func (s *Store) keep(u *unit) {
 	if err == nil {
 		if sum := hashOf(text); sum == u.kept {
 			return
-		} else if err = replaceFile(path, text); err == nil {
+		} else if err = wholefile.Replace(path, text); err == nil {
 			u.kept = sum
 		}
 	}
@@ -106,29 +108,4 @@ func (s *Store) keptNames() []string {
 		}
 	}
 	return names
-}
-
-// replaceFile writes a file that only we can read, beside its place and then onto it: a crash leaves the old or the new.
-func replaceFile(path string, text []byte) error {
-	dir := filepath.Dir(path)
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return err
-	}
-	f, err := os.CreateTemp(dir, "."+filepath.Base(path)+"-*")
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(text)
-	err = errors.Join(err, f.Sync(), f.Close())
-	if err == nil {
-		err = os.Rename(f.Name(), path)
-	}
-	if err != nil {
-		return errors.Join(err, os.Remove(f.Name()))
-	}
-	if d, err := os.Open(dir); err == nil {
-		_ = d.Sync() // not every file system can
-		_ = d.Close()
-	}
-	return nil
 }
