@@ -244,6 +244,37 @@ func TestAMessageOfAStreamTakesNoPlaceBeforeItsTurn(t *testing.T) {
 	})
 }
 
+func TestAnAnswerThatWaitsForItsClientTakesNoPlaceUnlessMoreMayFollow(t *testing.T) {
+	for decoupled, under := range map[bool]int{false: 0, true: 1} {
+		for _, adaptive := range []bool{false, true} {
+			synctest.Test(t, func(t *testing.T) {
+				r := newRig(inference.Concurrency{Max: 1, Adaptive: adaptive})
+				taken := make(chan struct{})
+				c := r.call(normal, "a")
+				c.Stream, c.Decoupled = &inference.Stream{}, decoupled
+				c.Sink = func(inference.Frame) error {
+					<-taken
+					return nil
+				}
+				handle := r.stage.Wrap(func(_ context.Context, c *inference.Call) error {
+					c.Attempts++
+					return c.Send(inference.Frame{})
+				})
+				done := make(chan error, 1)
+				go func() { done <- handle(t.Context(), c) }()
+				synctest.Wait()
+				if s := r.state(); s.InFlight != under {
+					t.Errorf("decoupled %v, adaptive %v: %d calls under way while the client does not read", decoupled, adaptive, s.InFlight)
+				}
+				close(taken)
+				if err := <-done; err != nil || r.state().InFlight != 0 {
+					t.Errorf("decoupled %v, adaptive %v: %v, %+v", decoupled, adaptive, err, r.state())
+				}
+			})
+		}
+	}
+}
+
 func TestModelsWithoutABoundAndTargetsThatNobodyKnowsAreLetThrough(t *testing.T) {
 	s := New(nil)
 	calls := 0

@@ -150,10 +150,28 @@ func (l *limiter) follow(policy inference.Concurrency) {
 	l.grant()
 }
 
-// run runs a call that has entered, and leaves however it ends.
+// run runs a call that has entered, and leaves however it ends. A message of a stream leaves with its answer, unless more
+// may follow: that may wait for those before it, or for a client that takes its time, and its target is done with it.
 func (l *limiter) run(ctx context.Context, c *inference.Call, next inference.Handler) (err error) {
 	var s sample // of a call that panics there is none
-	defer func() { l.leave(s) }()
+	left := false
+	defer func() {
+		if left {
+			l.learn(s)
+		} else {
+			l.leave(s)
+		}
+	}()
+	if sink := c.Sink; c.Stream != nil && sink != nil {
+		c.Sink = func(answer inference.Frame) error {
+			if !left && !c.Decoupled {
+				left = true
+				l.leave(sample{})
+			}
+			return sink(answer)
+		}
+		defer func() { c.Sink = sink }()
+	}
 	upstreamIn, attempts := c.UpstreamIn, c.Attempts
 	err = next(ctx, c)
 	if c.Model.Concurrency.Adaptive {
@@ -162,12 +180,30 @@ func (l *limiter) run(ctx context.Context, c *inference.Call, next inference.Han
 	return err
 }
 
+// learn takes what a call says that has left already.
+func (l *limiter) learn(s sample) {
+	if s.kind == nothing {
+		return
+	}
+	l.mu.Lock()
+	l.adapt(s, l.inFlight+1)
+	if l.waits > 0 {
+		l.grant()
+	}
+	l.mu.Unlock()
+}
+
+// adapt moves the limit by what a call says, which was one of so many. The lock is held.
+func (l *limiter) adapt(s sample, inFlight int) {
+	if s.kind != nothing && l.policy.Adaptive && l.adaptive.add(s, inFlight) {
+		l.limit = l.adaptive.value()
+	}
+}
+
 // leave gives a place back.
 func (l *limiter) leave(s sample) {
 	l.mu.Lock()
-	if s.kind != nothing && l.policy.Adaptive && l.adaptive.add(s, l.inFlight) {
-		l.limit = l.adaptive.value()
-	}
+	l.adapt(s, l.inFlight)
 	l.inFlight--
 	if l.waits > 0 {
 		l.grant()
