@@ -112,7 +112,8 @@ func TestThoseWhoAskAtOnceShareARoundTripAndEachPaysAllOrNothing(t *testing.T) {
 	if n != 40 {
 		t.Errorf("%d of 60 were paid from a bucket of 40", n)
 	}
-	if got := calls(t, s) - before; got > lanes+1 {
+	// Each lane was under way with one, and the one that got its seat next took along those who were there by then.
+	if got := calls(t, s) - before; got > 2*lanes {
 		t.Errorf("60 draws at once were %d calls of the script", got)
 	}
 	if keys := strings.Fields(s.Do("KEYS", "*limit:{m}:l:*")); len(keys) != 41 {
