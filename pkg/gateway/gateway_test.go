@@ -70,6 +70,12 @@ func gatewayOf(t testing.TB, yaml string, env map[string]string) *rig {
 // begin is gatewayOf for a gateway that need not be ready.
 func begin(t testing.TB, yaml string, env map[string]string) *rig {
 	t.Helper()
+	return beginWith(t, yaml, env, func(*config.Config) {})
+}
+
+// beginWith is begin with what cannot be said in a file.
+func beginWith(t testing.TB, yaml string, env map[string]string, change func(*config.Config)) *rig {
+	t.Helper()
 	lookup := func(name string) string {
 		if v, ok := env[name]; ok {
 			return v
@@ -80,6 +86,7 @@ func begin(t testing.TB, yaml string, env map[string]string) *rig {
 	if err != nil {
 		t.Fatal(err)
 	}
+	change(cfg)
 	g, err := New(cfg, Options{Log: slog.New(slog.DiscardHandler), Version: "test"})
 	if err != nil {
 		t.Fatal(err)

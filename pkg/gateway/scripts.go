@@ -30,6 +30,9 @@ func (g *Gateway) openScripts(cfg *config.Config) {
 	}
 	g.scripts = scripts.New(o)
 	g.split = split.Stage{Scripts: g.scripts, Counts: g.metrics}
+	if g.protection.redis != nil {
+		g.split.Records = redis.NewSequences(g.protection.redis)
+	}
 	g.catalog.Scripted(func(model string) bool { return split.ScriptOf(g.scripts.Has, model) != "" })
 	ctx, end := context.WithCancel(context.Background())
 	g.watching.Go(func() { g.scripts.Watch(ctx) })

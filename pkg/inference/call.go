@@ -89,6 +89,7 @@ type Call struct {
 	Target *Target
 	Pinned bool // the caller named the version itself
 	Choice Choice
+	Home   *Home // of the call's sequence; nil when there is none, or replicas know nothing together
 
 	// admit
 	Priority Priority // the call's own, never above its caller's

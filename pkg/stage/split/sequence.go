@@ -39,12 +39,15 @@ type begun struct {
 	target  *inference.Target
 	headers map[string]string // of the rule that decided
 	last    time.Time         // when it last had a step
+
+	onRecord // guarded by the shard
 }
 
-func keyOf(c *inference.Call) sequenceKey {
+// keyOf is the key of c's sequence. Steps that pin a version are a sequence of that version.
+func keyOf(c *inference.Call, version string) sequenceKey {
 	var room [256]byte
 	b := room[:0]
-	for _, part := range [...]string{c.Model.Name, c.CallerName(), c.Head.Sequence.ID} {
+	for _, part := range [...]string{c.Model.Name, c.CallerName(), c.Head.Sequence.ID, version} {
 		b = append(binary.AppendUvarint(b, uint64(len(part))), part...)
 	}
 	sum := sha256.Sum256(b)
@@ -52,29 +55,41 @@ func keyOf(c *inference.Call) sequenceKey {
 }
 
 // sequence takes a step of a sequence on, to the target of its first.
-func (s *Stage) sequence(ctx context.Context, c *inference.Call, script string, next inference.Handler) error {
+func (s *Stage) sequence(ctx context.Context, c *inference.Call, version, script string, next inference.Handler) error {
 	if c.Stream != nil {
 		// Messages of a stream come through here side by side, and the first one has to be the first.
 		if err := c.Turn.Wait(ctx); err != nil {
 			return err
 		}
 	}
-	key := keyOf(c)
+	key := keyOf(c, version)
 	of := &s.sequences[key[0]%shards]
 	known := of.begun(key, time.Now())
-	if known != nil && !c.Head.Sequence.Start {
+	if s.Records != nil {
+		var err error
+		if known, err = s.together(ctx, c, of, key, known); err != nil {
+			return err
+		}
+	}
+	goesOn := known != nil && !c.Head.Sequence.Start
+	if goesOn && version == "" {
 		if c.Target = sameTarget(c.Model, known.target); c.Target == nil {
-			return fault.New(fault.SequenceLost, "target %q, where the sequence began, is no longer configured for model %q; start the sequence anew", known.target.Name, c.Model.Name)
+			return noTarget(c.Model, known.target.Name)
 		}
 		c.Choice = inference.Choice{By: inference.BySequence, SetHeaders: known.headers}
 	} else {
-		if err := unanswered(c, s.choose(ctx, c, "", script)); err != nil {
+		if err := unanswered(c, s.choose(ctx, c, version, script)); err != nil {
 			return err
 		}
 		if c.Target.Absent != nil {
 			return next(ctx, c) // the sequence has not begun
 		}
-		known = of.remember(&begun{key: key, target: c.Target, headers: c.Choice.SetHeaders, last: time.Now()})
+		if !goesOn {
+			known = of.remember(&begun{
+				key: key, target: c.Target, headers: c.Choice.SetHeaders, last: time.Now(),
+				onRecord: onRecord{begins: c.Home != nil && c.Home.New && c.Head.Sequence.Start},
+			})
+		}
 	}
 	s.count(c, script)
 	err := next(ctx, c)
@@ -82,6 +97,10 @@ func (s *Stage) sequence(ctx context.Context, c *inference.Call, script string, 
 		of.forget(known)
 	}
 	return err
+}
+
+func noTarget(m *inference.Model, name string) error {
+	return fault.New(fault.SequenceLost, "target %q, where the sequence began, is not configured for model %q now; start the sequence anew", name, m.Name)
 }
 
 // sameTarget gives t as m has it now, whatever it is called there; nil when it has it no more.

@@ -38,6 +38,7 @@ type Counter interface {
 type Stage struct {
 	Scripts Scripts // nil: a rule that is a script has no answer
 	Counts  Counter // nil: nothing is counted
+	Records Records // of sequences; nil: each replica knows its own
 
 	sequences sequences
 }
@@ -50,8 +51,8 @@ func (s *Stage) Wrap(next inference.Handler) inference.Handler {
 			return fault.NotAVersion(c.Head.Version)
 		}
 		script := s.scriptOf(c.Model)
-		if version == "" && c.Head.Sequence.ID != "" {
-			return s.sequence(ctx, c, script, next)
+		if c.Head.Sequence.ID != "" && (version == "" || s.Records != nil) {
+			return s.sequence(ctx, c, version, script, next)
 		}
 		if err := unanswered(c, s.choose(ctx, c, version, script)); err != nil {
 			return err

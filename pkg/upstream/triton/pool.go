@@ -65,7 +65,7 @@ func (p *pool) Pick(c *inference.Call, not []inference.Endpoint) (inference.Endp
 	p.touch(c.Start)
 	ch := p.current()
 	if c.Head.Sequence.ID != "" {
-		s, err := p.pickHome(c, ch, not)
+		s, err := p.pickSequence(c, ch, not)
 		if err != nil {
 			return nil, err
 		}

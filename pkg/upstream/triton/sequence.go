@@ -16,7 +16,7 @@ import (
 // The steps of a sequence must all meet the state that the first one made, and that is on one endpoint: its home.
 // Rendezvous hashing finds a home that other replicas find as well. It is remembered while the sequence goes on, so that
 // an endpoint that joins moves no sequence, and one that leaves is told to the caller instead of starting half a
-// sequence elsewhere.
+// sequence elsewhere. What all replicas know together (Call.Home) goes before what this one remembers.
 
 const (
 	maxSequences = 100_000     // remembered of a pool; homes of more go by the hash alone
@@ -46,12 +46,40 @@ type homes struct {
 type home struct {
 	key      sequenceKey
 	endpoint string    // address
+	mark     string    // Home.Mark; "" when only this replica knows of it
 	lost     bool      // the caller has been told, or will be with the next step
 	starts   int       // that have not had their end
 	last     time.Time // when it last had a step
 }
 
-// pickHome gives the endpoint of c's sequence.
+// pickSequence gives the endpoint of c's sequence, and sees to it that other replicas know it too.
+func (p *pool) pickSequence(c *inference.Call, ch *choice, not []inference.Endpoint) (*seat, error) {
+	s, err := p.pickHome(c, ch, not)
+	switch {
+	case c.Home == nil:
+	case err != nil:
+		lose(c, err)
+	case c.Home.New:
+		c.Home.Settle(s.ep.name)
+		if c.Home.Endpoint == "" {
+			break
+		}
+		p.homes.settled(sequenceOf(c), s.ep.name, c.Home)
+		if c.Home.Endpoint != s.ep.name { // another replica was quicker
+			s, err = p.pickHome(c, ch, not)
+		}
+	}
+	return s, err
+}
+
+// lose makes known to all replicas that the sequence of c is lost, where that is what err says.
+func lose(c *inference.Call, err error) {
+	if h := c.Home; h != nil && !h.Lost && fault.Of(err).Kind == fault.SequenceLost {
+		h.Lose()
+	}
+}
+
+// pickHome gives the endpoint of c's sequence, as this replica knows it and Call.Home says.
 func (p *pool) pickHome(c *inference.Call, ch *choice, not []inference.Endpoint) (*seat, error) {
 	key := sequenceOf(c)
 	now := time.Now()
@@ -60,7 +88,9 @@ func (p *pool) pickHome(c *inference.Call, ch *choice, not []inference.Endpoint)
 	defer h.mu.Unlock()
 	h.expire(now)
 	known := h.touch(key, now)
-	if c.Head.Sequence.Start {
+	if c.Home != nil && c.Home.Endpoint != "" {
+		known = h.adopt(key, known, c.Home, now)
+	} else if c.Head.Sequence.Start {
 		return p.startAt(c, ch, not, key, known, now)
 	}
 	if known == nil {
@@ -155,6 +185,9 @@ func (s *seat) left(c *inference.Call, err error) error {
 		}
 	}
 	h.mu.Unlock()
+	if gone && c.Home != nil {
+		c.Home.Lose()
+	}
 	if err != nil && gone && !c.Head.Sequence.Start {
 		return sequenceLost(err)
 	}
@@ -203,6 +236,29 @@ func (h *homes) touch(key sequenceKey, now time.Time) *home {
 	known := e.Value.(*home)
 	known.last = now
 	return known
+}
+
+// adopt gives the home that all replicas know in place of known, which is what this one remembers, or nil. Of the same
+// sequence this one may know later that it is lost; of a predecessor what it knows is nothing worth.
+func (h *homes) adopt(key sequenceKey, known *home, all *inference.Home, now time.Time) *home {
+	if known == nil {
+		known = &home{key: key, last: now}
+		h.add(known)
+	}
+	if known.mark != all.Mark {
+		known.endpoint, known.mark, known.lost, known.starts = all.Endpoint, all.Mark, false, 1
+	}
+	known.lost = known.lost || all.Lost
+	return known
+}
+
+// settled notes under which mark all replicas know the home at endpoint, if that is where they have it.
+func (h *homes) settled(key sequenceKey, endpoint string, all *inference.Home) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if e := h.byKey[key]; e != nil && all.Endpoint == endpoint && e.Value.(*home).endpoint == endpoint {
+		e.Value.(*home).mark = all.Mark
+	}
 }
 
 // add remembers n, unless there are too many: those that are remembered already go on as they are.

@@ -284,3 +284,85 @@ func TestHomesAreTheSameInEveryReplica(t *testing.T) {
 		}
 	}
 }
+
+// known to all replicas: a Home that says where, and notes what it is told.
+type register struct{ settled, lost int }
+
+func (r *register) home(endpoint, mark string) *inference.Home {
+	h := &inference.Home{Endpoint: endpoint, Mark: mark, New: endpoint == "", Lose: func() { r.lost++ }}
+	h.Settle = func(at string) { r.settled++; h.New, h.Endpoint, h.Mark = false, at, "settled" }
+	return h
+}
+
+func TestASequenceIsWhereAllReplicasKnowIt(t *testing.T) {
+	k := &known{states: ready("a:1", "b:1")}
+	u := upstream(t, counters("a:1", "b:1"), func(o *Options) { o.Health = k })
+	var all register
+	next := func(i int, h *inference.Home) *inference.Call {
+		c := step(kserve(t, u, request("risk")), "77", i, 10)
+		c.Home = h
+		return c
+	}
+	home := where(t, next(0, all.home("", "")))
+	other := map[string]string{"a:1": "b:1", "b:1": "a:1"}[home]
+	if all.settled != 1 {
+		t.Errorf("its start was settled %d times", all.settled)
+	}
+	if at := where(t, next(1, all.home(home, "settled"))); at != home || all.settled != 1 {
+		t.Errorf("it went on at %s, settled %d times", at, all.settled)
+	}
+	// Another replica has begun the id anew, elsewhere.
+	if at := where(t, next(1, all.home(other, "anew"))); at != other {
+		t.Errorf("the one that began anew went on at %s", at)
+	}
+	// This replica alone knows while the others cannot be asked.
+	if at := where(t, next(2, &inference.Home{})); at != other {
+		t.Errorf("it went on at %s", at)
+	}
+	// Another replica was quicker.
+	h := all.home("", "")
+	h.Settle = func(string) { h.New, h.Endpoint, h.Mark = false, home, "quicker" }
+	if at := where(t, next(2, h)); at != home {
+		t.Errorf("it went on at %s", at)
+	}
+	// The store of replicas is gone.
+	h = all.home("", "")
+	h.Settle = func(string) { h.New = false }
+	if at := where(t, next(3, h)); at != home {
+		t.Errorf("it went on at %s", at)
+	}
+	if all.lost != 0 {
+		t.Errorf("it was lost %d times", all.lost)
+	}
+
+	k.set("fraud", ready(other))
+	wantKind(t, infer(t.Context(), next(4, all.home(home, "quicker"))), fault.SequenceLost)
+	if all.lost != 1 {
+		t.Error("the loss was not told")
+	}
+	k.set("fraud", ready("a:1", "b:1"))
+	wantKind(t, infer(t.Context(), next(5, all.home(home, "quicker"))), fault.SequenceLost) // however the record is
+	if at := where(t, next(5, all.home(home, "next"))); at != home {
+		t.Errorf("a later one went on at %s", at)
+	}
+	lost := all.home(home, "next")
+	lost.Lost = true
+	wantKind(t, infer(t.Context(), next(6, lost)), fault.SequenceLost)
+}
+
+func TestAStepThatFindsItsHomeGoneTellsAllReplicas(t *testing.T) {
+	servers := counters("a:1")
+	u := upstream(t, servers)
+	var all register
+	c := step(kserve(t, u, request("risk")), "77", 0, 10)
+	c.Home = all.home("", "")
+	home := where(t, c)
+	servers[home].Stop()
+	for i, start := range []int{1, 0} { // a start that failed leaves nothing behind either
+		c = step(kserve(t, u, request("risk")), "77", start, 10)
+		c.Home = all.home(home, "settled")
+		if err := infer(t.Context(), c); err == nil || all.lost != i+1 {
+			t.Errorf("%v, told %d times", err, all.lost)
+		}
+	}
+}
