@@ -10,8 +10,9 @@ import (
 )
 
 // batcher lets questions that are asked at once go together, as one call of the script: a write, a read and what Redis
-// does to run a script cost more than all the rest. While fewer than lanes are under way, a question goes alone and at
-// once. The others wait; then one of those that wait takes all of them along. There is no goroutine.
+// does to run a script cost more than all the rest. While none is under way, or none but one that has been for long, a
+// question goes alone and at once. The others wait; then one of those that wait takes all of them along. There is no
+// goroutine.
 type batcher struct {
 	breaker *breaker
 	budget  time.Duration // of a question, from when it is asked
@@ -26,7 +27,8 @@ type batcher struct {
 
 const (
 	lanes    = 2
-	maxBatch = 128 // questions
+	patience = time.Millisecond // once a lane is under way for so long, those who come do not wait for it
+	maxBatch = 128              // questions
 )
 
 // lane is a batch under way, and what is used to make it.
@@ -34,7 +36,8 @@ type lane struct {
 	questions []*question
 	riders    []*question // those who are told that they have been driven
 	sheets    []*sheet
-	used      int // of sheets
+	used      int       // of sheets
+	begun     time.Time // when it was last under way; guarded by batcher.mu
 }
 
 // question is what one call wants of its buckets. It has copies: whoever asked may leave while it is under way.
@@ -79,9 +82,10 @@ func (q *question) release() {
 // ask answers q within the budget. When ctx ends first its buckets may pay or not.
 func (b *batcher) ask(ctx context.Context, q *question) error {
 	b.mu.Lock()
-	if len(b.driving) < lanes {
+	if asked := q.due.Add(-b.budget); b.goes(asked) {
 		q.state = drives
 		l := b.lane()
+		l.begun = asked
 		l.questions = append(l.questions, q)
 		b.mu.Unlock()
 		b.drive(ctx, l, q)
@@ -108,6 +112,18 @@ func (b *batcher) ask(ctx context.Context, q *question) error {
 	}
 }
 
+// goes reports whether a question that is asked now gets a lane of its own. A Redis nearby answers those who are under way
+// sooner than patience ends, and all who wait then go at once; one that is far, or hangs, keeps nobody waiting for a
+// single round trip. b is locked.
+func (b *batcher) goes(now time.Time) bool {
+	for _, l := range b.driving {
+		if now.Sub(l.begun) < min(patience, b.budget/8) {
+			return false
+		}
+	}
+	return len(b.driving) < lanes
+}
+
 // lane is one that nobody drives, and from now on is driven. b is locked.
 func (b *batcher) lane() *lane {
 	l := &lane{}
@@ -123,7 +139,8 @@ func (b *batcher) lane() *lane {
 func (b *batcher) board(l *lane, q *question) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if last := len(b.waiting) - 1; last >= 0 && time.Until(q.due) < b.budget/2 && b.waiting[last].due.After(q.due) {
+	now := time.Now()
+	if last := len(b.waiting) - 1; last >= 0 && q.due.Sub(now) < b.budget/2 && b.waiting[last].due.After(q.due) {
 		next := b.waiting[last]
 		copy(b.waiting[1:], b.waiting[:last])
 		b.waiting[0] = q
@@ -136,6 +153,7 @@ func (b *batcher) board(l *lane, q *question) bool {
 	for _, w := range b.waiting[:n] {
 		w.state = rides
 	}
+	l.begun = now
 	l.questions = append(append(l.questions, q), b.waiting[:n]...)
 	b.waiting = slices.Delete(b.waiting, 0, n)
 	return true

@@ -121,6 +121,27 @@ func TestThoseWhoAskAtOnceShareARoundTripAndEachPaysAllOrNothing(t *testing.T) {
 	}
 }
 
+func TestALaneOfItsOwnIsForWhoWouldWaitForLong(t *testing.T) {
+	now := time.Now()
+	young, old := &lane{begun: now.Add(-patience / 2)}, &lane{begun: now.Add(-2 * patience)}
+	for _, c := range []struct {
+		budget  time.Duration
+		driving []*lane
+		want    bool
+	}{
+		{time.Second, nil, true},
+		{time.Second, []*lane{young}, false},
+		{time.Second, []*lane{old}, true},
+		{time.Second, []*lane{old, young}, false},
+		{time.Second, []*lane{old, old}, false},
+		{2 * patience, []*lane{young}, true}, // who has little time waits less
+	} {
+		if got := (&batcher{budget: c.budget, driving: c.driving}).goes(now); got != c.want {
+			t.Errorf("with %d lanes and a budget of %v: %v", len(c.driving), c.budget, got)
+		}
+	}
+}
+
 // calls is how often the script ran.
 func calls(t *testing.T, s *redistest.Server) int {
 	t.Helper()
