@@ -49,6 +49,9 @@ type Endpoint struct {
 	// Ejected lists the models, as name/version on the upstream, that it gets no calls for since it keeps failing; "*"
 	// stands for all of them.
 	Ejected []string `json:"ejected,omitempty"`
+	// InFlight is how many calls are under way there, from this replica, and MaxInFlight how many may be; 0: any number.
+	InFlight    int `json:"in_flight"`
+	MaxInFlight int `json:"max_in_flight,omitempty"`
 }
 
 // Options of the port.

@@ -123,6 +123,8 @@ type Upstream struct {
 	Keepalive Keepalive
 	// Eject takes out endpoints that keep failing.
 	Eject Eject
+	// MaxInFlight is how many calls may be under way at each endpoint at once; 0: any number.
+	MaxInFlight int
 }
 
 // Addresses are Endpoints, or the one dns:///host:port or k8s:///namespace/service:port.

@@ -18,6 +18,7 @@ upstreams:
     endpoints: "triton:8001"
     keepalive: {time: 30s, timeout: 10s, permitted: true}
     eject: {consecutive_failures: 7, for: 20s, at_most: 25%}
+    max_in_flight: 200
   plain: {kind: triton, endpoints: "plain:8001", keepalive: {time: 400s}}
 models:
   - {name: fraud, upstream: triton, pick: hash(user)}
@@ -29,6 +30,9 @@ models:
 	u, plain := c.Upstreams[0], c.Upstreams[1]
 	if u.Keepalive != (Keepalive{30 * time.Second, 10 * time.Second}) || u.Eject != (Eject{7, 20 * time.Second, .25}) {
 		t.Errorf("%+v %+v", u.Keepalive, u.Eject)
+	}
+	if u.MaxInFlight != 200 || plain.MaxInFlight != 0 {
+		t.Errorf("%d and %d calls at once", u.MaxInFlight, plain.MaxInFlight)
 	}
 	if plain.Keepalive != (Keepalive{Time: 400 * time.Second}) || plain.Eject != (Eject{}) {
 		t.Errorf("%+v %+v", plain.Keepalive, plain.Eject)
@@ -50,12 +54,13 @@ upstreams:
     endpoints: "triton:8001"
     keepalive: {time: 30s, timeout: 10s}
     eject: {consecutive_failures: -1, for: 20m, at_most: 0%}
+    max_in_flight: 0
 models:
   - {name: fraud, pick: at random}
 `), func(string) string { return "" })
 	for _, want := range []string{
 		"line 7", "upstreams.triton.keepalive.time", "under 5m", "--grpc-http2-min-recv-ping-interval-without-data=15000", "--grpc-http2-max-ping-strikes=0", "permitted: true",
-		"line 8", "eject.consecutive_failures", "1 to 1000", "eject.for", "1s to 5m", "eject.at_most", "line 10", "models[0].pick",
+		"line 8", "eject.consecutive_failures", "1 to 1000", "eject.for", "1s to 5m", "eject.at_most", "line 9", "upstreams.triton.max_in_flight: must be 1 to 100000", "line 11", "models[0].pick",
 	} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v does not say %q", err, want)

@@ -233,6 +233,9 @@ type UpstreamFile struct {
 	Headers map[string]SecretFile `yaml:"headers"`
 	// Eject takes out endpoints that keep failing although they say that they are ready.
 	Eject *EjectFile `yaml:"eject"`
+	// MaxInFlight is how many calls may be under way at each endpoint at once, from this replica and of all models; while
+	// all endpoints have as many, further calls are refused as OVERLOADED. Absent: any number.
+	MaxInFlight int `yaml:"max_in_flight" jsonschema:"minimum=1,maximum=100000"`
 }
 
 // KeepaliveFile is the section `upstreams.NAME.keepalive`.

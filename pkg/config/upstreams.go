@@ -35,6 +35,7 @@ func (c *compiler) upstreams(file map[string]UpstreamFile) {
 		u.Keepalive = c.keepalive(path+".keepalive", f.Keepalive)
 		u.Metrics = setting(c, path+".metrics", f.Metrics, "", "", parseMetrics)
 		u.Eject = c.eject(path+".eject", f.Eject)
+		u.MaxInFlight = c.count(path+".max_in_flight", f.MaxInFlight, 0, maxConcurrency)
 		c.cfg.Upstreams = append(c.cfg.Upstreams, u)
 	}
 	c.upstreamsFromEnv()

@@ -220,6 +220,7 @@ func (e *Explainer) target(ctx context.Context, c *inference.Call, r *Report) {
 		r.Target.Breaker = e.Breaker(t)
 		r.broken(t)
 	}
+	r.Target.Endpoints = endpointsOf(t)
 	if _, err := t.Pool.Pick(c, nil); err != nil { // a pool that is not ready may have endpoints to try all the same
 		r.refuse("forward", err)
 	}
@@ -233,6 +234,19 @@ func (e *Explainer) target(ctx context.Context, c *inference.Call, r *Report) {
 			return cmp.Or(cmp.Compare(len(a.Version), len(b.Version)), cmp.Compare(a.Version, b.Version))
 		})
 	}
+}
+
+// endpointsOf says how much room the endpoints of t have; nil where any number of calls may be under way.
+func endpointsOf(t *inference.Target) *Endpoints {
+	pool, ok := t.Pool.(inference.Roomy)
+	if !ok {
+		return nil
+	}
+	limit, serving, full := pool.Room()
+	if limit == 0 || serving == 0 {
+		return nil
+	}
+	return &Endpoints{Serving: serving, MaxInFlight: limit, Full: full}
 }
 
 // broken notes that the breaker of t would keep the call from it. Without an endpoint the fault is the pool's to tell.

@@ -4,6 +4,7 @@
 package explain
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/model-gateway/model-gateway/pkg/inference"
@@ -81,8 +82,38 @@ type Target struct {
 	Why      string `json:"why"`
 	// Breaker says whether the target gets calls now; nil where nobody knows.
 	Breaker *Breaker `json:"breaker,omitempty"`
+	// Endpoints says how much room those have that can serve it; nil where nobody knows.
+	Endpoints *Endpoints `json:"endpoints,omitempty"`
 	// Others are further versions that the upstream has, where the gateway chooses among them.
 	Others []Version `json:"others,omitempty"`
+}
+
+// Endpoints are those that can serve the target.
+type Endpoints struct {
+	Serving     int `json:"serving"`       // how many there are
+	MaxInFlight int `json:"max_in_flight"` // calls that each takes at once
+	Full        int `json:"full"`          // how many take no more now
+}
+
+// words say how much room there is.
+func (e *Endpoints) words() string {
+	calls := "1 call"
+	if e.MaxInFlight > 1 {
+		calls = fmt.Sprintf("%d calls", e.MaxInFlight)
+	}
+	text := fmt.Sprintf("each of its %d endpoints takes %s at once, and ", e.Serving, calls)
+	if e.Serving == 1 {
+		text = fmt.Sprintf("its endpoint takes %s at once, and ", calls)
+	}
+	switch {
+	case e.Full == 0:
+		return text + "has room"
+	case e.Full == e.Serving:
+		return text + "is full"
+	case e.Full == 1:
+		return text + "1 of them is full"
+	}
+	return text + fmt.Sprintf("%d of them are full", e.Full)
 }
 
 // Breaker is that of the target.

@@ -33,6 +33,9 @@ func (r *Report) WriteText(w io.Writer) error {
 		if t.Breaker != nil {
 			row("", "%s", t.Breaker.words())
 		}
+		if t.Endpoints != nil {
+			row("", "%s", t.Endpoints.words())
+		}
 		for _, o := range t.Others {
 			row("", "version %s: %s", o.Version, o.State)
 		}

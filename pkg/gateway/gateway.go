@@ -119,7 +119,7 @@ func New(cfg *config.Config, opts Options) (*Gateway, error) {
 	g.resolve = resolve.Stage{Catalog: g.catalog}
 	g.openScripts(cfg)
 	g.inject = inject.Stage{TraceParent: g.traceParent}
-	g.forward = forward.Stage{Attempts: &telemetry.Attempts{Stats: g.stats, Metrics: g.metrics}, Retries: g.metrics}
+	g.forward = forward.Stage{Attempts: &telemetry.Attempts{Stats: g.stats, Metrics: g.metrics}, Retries: g.metrics, Full: g.metrics.EndpointsFull}
 	g.mirror = g.newMirror()
 	g.deadline = g.newDeadlines()
 	g.openBreakers()
@@ -472,7 +472,7 @@ func withCurrent(shown admin.Model, m *inference.Model) admin.Model {
 func (v view) Endpoints() []admin.Endpoint {
 	list := []admin.Endpoint{}
 	for _, e := range v.g.endpointStates() {
-		list = append(list, admin.Endpoint{Upstream: e.Upstream, Address: e.Endpoint, Up: e.Up, Ejected: e.Ejected})
+		list = append(list, admin.Endpoint{Upstream: e.Upstream, Address: e.Endpoint, Up: e.Up, Ejected: e.Ejected, InFlight: e.InFlight, MaxInFlight: e.MaxInFlight})
 	}
 	return list
 }

@@ -69,7 +69,8 @@ func upstreamOptions(declared config.Upstream, maxMessage int, creds *tlsfiles.C
 	t := triton.Options{
 		Name: declared.Name, Endpoints: declared.Addresses(), MaxMessage: maxMessage, Version: o.Version, Logger: o.Log, Headers: declared.Headers,
 		Metrics: declared.Metrics, Keepalive: declared.Keepalive.Time, KeepaliveTimeout: declared.Keepalive.Timeout,
-		Eject: triton.Eject{Failures: declared.Eject.Failures, For: declared.Eject.For, AtMost: declared.Eject.AtMost},
+		Eject:       triton.Eject{Failures: declared.Eject.Failures, For: declared.Eject.For, AtMost: declared.Eject.AtMost},
+		MaxInFlight: declared.MaxInFlight,
 	}
 	if creds != nil {
 		t.Credentials = creds
@@ -175,7 +176,7 @@ func (u *upstream) states() []telemetry.EndpointState {
 	var states []telemetry.EndpointState
 	ejected := u.Ejections()
 	for _, e := range u.Endpoints() {
-		states = append(states, telemetry.EndpointState{Upstream: u.Name(), Endpoint: e, Up: u.Up(e), Ejected: ejected[e]})
+		states = append(states, telemetry.EndpointState{Upstream: u.Name(), Endpoint: e, Up: u.Up(e), Ejected: ejected[e], InFlight: u.InFlight(e), MaxInFlight: u.MaxInFlight()})
 	}
 	return states
 }

@@ -96,6 +96,13 @@ type Pool interface {
 	Ready() bool
 }
 
+// Roomy is a Pool whose endpoints may have room for so many calls only.
+type Roomy interface {
+	// Room says how many calls each endpoint takes at once, 0 for any number; how many endpoints can serve the target; and
+	// how many of them take no more now.
+	Room() (limit, endpoints, full int)
+}
+
 // Describer is a Pool that knows its target's tensors.
 type Describer interface {
 	// Tensors gives what is known of them, over outages too, and waits for nobody; empty when nothing is. It sees to it
@@ -109,6 +116,8 @@ type Endpoint interface {
 	Name() string
 	// Infer sends c, hands each answer to c.Send, and returns when c has been answered for good.
 	// For a message of a stream (c.Stream) it waits for c.Turn before it sends, and gives the turn on.
+	// One that has no room left for c refuses it with a fault Overloaded of the gateway's own, and has done nothing then: it
+	// was no attempt, and Pick may know of another.
 	Infer(ctx context.Context, c *Call) error
 }
 

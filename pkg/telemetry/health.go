@@ -6,11 +6,13 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// EndpointState is whether an endpoint of an upstream is up, and what it is ejected for: models, or "*".
+// EndpointState is whether an endpoint of an upstream is up, what it is ejected for, models or "*", and how many calls are
+// under way there, and may be; 0: any number.
 type EndpointState struct {
-	Upstream, Endpoint string
-	Up                 bool
-	Ejected            []string
+	Upstream, Endpoint    string
+	Up                    bool
+	Ejected               []string
+	InFlight, MaxInFlight int
 }
 
 // TargetState is whether any endpoint can serve a target.
@@ -26,9 +28,11 @@ type health struct {
 }
 
 var (
-	endpointEjected = prometheus.NewDesc(EndpointEjected, "1 while the endpoint is ejected, for all models or for some, because it kept failing although it says that it is ready; else 0. Ejected ones get no calls, but for those that eject.at_most keeps in use.", []string{LabelUpstream, LabelEndpoint}, nil)
-	endpointUp      = prometheus.NewDesc(EndpointUp, "1 while the endpoint answers probes or traffic, else 0.", []string{LabelUpstream, LabelEndpoint}, nil)
-	modelReady      = prometheus.NewDesc(ModelReady, "1 while any endpoint can serve the target, else 0.", []string{LabelModel, LabelVersion, LabelTarget}, nil)
+	endpointEjected  = prometheus.NewDesc(EndpointEjected, "1 while the endpoint is ejected, for all models or for some, because it kept failing although it says that it is ready; else 0. Ejected ones get no calls, but for those that eject.at_most keeps in use.", []string{LabelUpstream, LabelEndpoint}, nil)
+	endpointInFlight = prometheus.NewDesc(EndpointInFlight, "Calls under way at the endpoint, from this replica.", []string{LabelUpstream, LabelEndpoint}, nil)
+	endpointMost     = prometheus.NewDesc(EndpointMaxInFlight, "Calls that may be under way at the endpoint at once, from this replica; absent where any number may.", []string{LabelUpstream, LabelEndpoint}, nil)
+	endpointUp       = prometheus.NewDesc(EndpointUp, "1 while the endpoint answers probes or traffic, else 0.", []string{LabelUpstream, LabelEndpoint}, nil)
+	modelReady       = prometheus.NewDesc(ModelReady, "1 while any endpoint can serve the target, else 0.", []string{LabelModel, LabelVersion, LabelTarget}, nil)
 )
 
 // ShowEndpoints makes every scrape ask states for the endpoints there are. It must be quick and safe for
@@ -42,6 +46,8 @@ func (m *Metrics) ShowTargets(states func() []TargetState) { m.health.targets.St
 func (h *health) Describe(out chan<- *prometheus.Desc) {
 	out <- endpointUp
 	out <- endpointEjected
+	out <- endpointInFlight
+	out <- endpointMost
 	out <- modelReady
 }
 
@@ -58,6 +64,10 @@ func (h *health) Collect(out chan<- prometheus.Metric) {
 			seen[k] = struct{}{}
 			out <- prometheus.MustNewConstMetric(endpointUp, prometheus.GaugeValue, number(s.Up), s.Upstream, s.Endpoint)
 			out <- prometheus.MustNewConstMetric(endpointEjected, prometheus.GaugeValue, number(len(s.Ejected) > 0), s.Upstream, s.Endpoint)
+			out <- prometheus.MustNewConstMetric(endpointInFlight, prometheus.GaugeValue, float64(s.InFlight), s.Upstream, s.Endpoint)
+			if s.MaxInFlight > 0 {
+				out <- prometheus.MustNewConstMetric(endpointMost, prometheus.GaugeValue, float64(s.MaxInFlight), s.Upstream, s.Endpoint)
+			}
 		}
 	}
 	if states := h.targets.Load(); states != nil {

@@ -53,6 +53,7 @@ type Metrics struct {
 	mirror    mirror
 	split     *prometheus.CounterVec
 	retries   *prometheus.CounterVec
+	full      *prometheus.CounterVec
 
 	degraded *degraded
 
@@ -72,6 +73,7 @@ func New(b Build) *Metrics {
 		mirror:    newMirror(),
 		split:     newSplit(),
 		retries:   newRetries(),
+		full:      newEndpointsFull(),
 		degraded:  newDegraded(),
 		labels:    guard{maxModels: MaxModels, maxTargets: MaxTargets},
 		requests: prometheus.NewHistogramVec(histogram(RequestDuration,
@@ -111,7 +113,7 @@ func New(b Build) *Metrics {
 	build.WithLabelValues(b.Version, b.Revision, runtime.Version()).Set(1)
 	m.registry.MustRegister(
 		m.requests, m.upstream, m.errors, inFlight, m.streams, m.panics, m.omitted, m.labels.refused,
-		m.reloads, m.successful, m.loadedAt, m.config, build, &m.health, m.split, m.retries,
+		m.reloads, m.successful, m.loadedAt, m.config, build, &m.health, m.split, m.retries, m.full,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 	)
 	m.limits.register(m.registry)

@@ -66,7 +66,7 @@ func filled() *Metrics {
 	m.RetryRefused(shadow, fault.UpstreamQueue)
 	(&Attempts{Stats: stats.NewRegistry(nil), Metrics: m, Arm: stats.Mirror}).Attempt(nil, shadow, "10.0.0.1:8001", stats.OK, 100*time.Millisecond)
 	m.ShowEndpoints(func() []EndpointState {
-		return []EndpointState{{"triton", "10.0.0.1:8001", true, nil}, {"triton", "10.0.0.2:8001", false, []string{"fraud/1"}}, {"triton", "10.0.0.1:8001", false, nil}}
+		return []EndpointState{{"triton", "10.0.0.1:8001", true, nil, 7, 200}, {"triton", "10.0.0.2:8001", false, []string{"fraud/1"}, 0, 0}, {"triton", "10.0.0.1:8001", false, nil, 8, 200}}
 	})
 	m.ShowTargets(func() []TargetState {
 		return []TargetState{{"fraud", "1", "model_v1", true}, {"fraud", "1", "model_v1", false}}

@@ -98,7 +98,7 @@ func (b *breaker) guard(ctx context.Context, c *inference.Call, next inference.H
 			return next(ctx, c)
 		case ready == inference.NotReady:
 			// The pool knows why, and is reminded that somebody waits for it.
-			if _, err := c.Target.Pool.Pick(c, nil); err != nil {
+			if _, err := c.Target.Pool.Pick(c, nil); err != nil && fault.Of(err).Kind != fault.Overloaded {
 				b.shut(p)
 				b.stage.opts.Recorder.BreakerRefused(c.Target, NoEndpoint)
 				return err

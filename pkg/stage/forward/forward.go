@@ -20,8 +20,9 @@ type Recorder interface {
 // Stage forwards calls. It must not be copied once it is used.
 type Stage struct {
 	Attempts Recorder
-	Retries  Retries // nil: nobody is told
-	Once     bool    // calls are never tried again
+	Retries  Retries                 // nil: nobody is told
+	Full     func(*inference.Target) // told of each call that no endpoint had room for; nil: nobody is
+	Once     bool                    // calls are never tried again
 
 	budgets budgets
 }
@@ -37,7 +38,18 @@ type Retries interface {
 // Handle sends c and returns when it has been answered or has failed. What fails on one endpoint and may do better
 // elsewhere is tried on another, as the model's policy says.
 func (s *Stage) Handle(ctx context.Context, c *inference.Call) error {
+	err := s.handle(ctx, c)
+	if err != nil && s.Full != nil && noRoom(err) {
+		s.Full(c.Target)
+	}
+	return err
+}
+
+func (s *Stage) handle(ctx context.Context, c *inference.Call) error {
 	endpoint, err := c.Target.Pool.Pick(c, nil)
+	if noRoom(err) && c.Stream != nil && c.Turn.Wait(ctx) == nil {
+		endpoint, err = c.Target.Pool.Pick(c, nil) // it may have been the message before this one that took the last place
+	}
 	if err != nil {
 		return err
 	}
@@ -46,7 +58,7 @@ func (s *Stage) Handle(ctx context.Context, c *inference.Call) error {
 	if again {
 		s.budgets.of(c.Target.Pool).put(c.Model.Retry.Budget)
 	}
-	err = s.attempt(ctx, c, endpoint)
+	endpoint, err = s.attempt(ctx, c, endpoint, nil)
 	if err == nil || !again {
 		return err
 	}
@@ -79,20 +91,54 @@ func (s *Stage) elsewhere(ctx context.Context, c *inference.Call, first inferenc
 		if s.Retries != nil {
 			s.Retries.Retried(c.Target, fault.Of(err).Kind)
 		}
-		tried = append(tried, next)
-		if err = s.attempt(ctx, c, next); err == nil {
+		next, now := s.attempt(ctx, c, next, tried)
+		switch {
+		case now == nil:
 			return nil
+		case noRoom(now): // it was no attempt after all; what failed before says more
+			if !free {
+				s.budgets.of(c.Target.Pool).put(1)
+			}
+			return err
 		}
+		tried, err = append(tried, next), now
 	}
 	return err
 }
 
-// attempt sends c to one endpoint and writes down how that went.
-func (s *Stage) attempt(ctx context.Context, c *inference.Call, endpoint inference.Endpoint) error {
+// places is how many endpoints may turn out to be full just when a call comes, before it is refused.
+const places = 8
+
+// noRoom reports whether an endpoint, or a pool of them, refused a call for want of room, and has done nothing with it.
+func noRoom(err error) bool { return err != nil && fault.Of(err).Kind == fault.Overloaded }
+
+// attempt sends c to endpoint. When that has no room any more by the time the call comes, it goes to another one that has,
+// other than those in not; a step of a sequence, which has but one place to go to, does not. It says where c went.
+func (s *Stage) attempt(ctx context.Context, c *inference.Call, endpoint inference.Endpoint, not []inference.Endpoint) (inference.Endpoint, error) {
+	for n := 1; ; n++ {
+		err := s.send(ctx, c, endpoint)
+		if !noRoom(err) || n == places || c.Head.Sequence.ID != "" {
+			return endpoint, err
+		}
+		next, none := c.Target.Pool.Pick(c, not)
+		if none != nil {
+			return endpoint, none
+		}
+		endpoint = next
+	}
+}
+
+// send sends c to one endpoint and writes down how that went.
+func (s *Stage) send(ctx context.Context, c *inference.Call, endpoint inference.Endpoint) error {
+	before := c.Endpoint
 	c.Endpoint = endpoint.Name()
 	c.Attempts++
 	begin, sending := time.Now(), c.SendIn
 	err := endpoint.Infer(ctx, c)
+	if noRoom(err) { // it was no attempt
+		c.Endpoint, c.Attempts = before, c.Attempts-1
+		return err
+	}
 	took := time.Since(begin) - (c.SendIn - sending) // a client that takes its time, or an answer that must wait its turn, tells nothing of the target
 	c.UpstreamIn += took
 	err = blame(ctx, err)

@@ -31,7 +31,7 @@ func still(n int, states Health, eject Eject) *Upstream {
 	var all []*endpoint
 	for i := range n {
 		name := fmt.Sprintf("h%d:1", i)
-		all = append(all, &endpoint{up: u, name: name, hash: hashOf(name)})
+		all = append(all, &endpoint{up: u, name: name, hash: hashOf(name), inflight: new(underWay)})
 	}
 	u.endpoints.Store(&all)
 	return u

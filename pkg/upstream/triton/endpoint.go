@@ -19,7 +19,7 @@ type endpoint struct {
 	name     string
 	hash     uint64 // of name
 	opts     Options
-	inflight atomic.Int64
+	inflight *underWay
 
 	conns atomic.Pointer[[]*conn] // never empty; the first one stays
 	grow  sync.Mutex              // held to change conns
@@ -36,12 +36,13 @@ type endpoint struct {
 	out, silent, seen bool // as watchOut last saw it
 }
 
-func newEndpoint(up *Upstream, name string, o Options) (*endpoint, error) {
+// newEndpoint makes one; inflight counts the calls that are under way at the address already.
+func newEndpoint(up *Upstream, name string, inflight *underWay, o Options) (*endpoint, error) {
 	first, err := dial(&o, name)
 	if err != nil {
 		return nil, err
 	}
-	e := &endpoint{up: up, name: name, hash: hashOf(name), opts: o}
+	e := &endpoint{up: up, name: name, hash: hashOf(name), opts: o, inflight: inflight}
 	e.gone, e.leave = context.WithCancel(context.Background())
 	e.conns.Store(&[]*conn{first})
 	return e, nil

@@ -49,6 +49,9 @@ type Options struct {
 	KeepaliveTimeout time.Duration
 	// Eject takes endpoints out that keep failing.
 	Eject Eject
+	// MaxInFlight is how many calls may be under way at each endpoint at once; 0 means any number. It can be changed while
+	// calls are.
+	MaxInFlight int
 	// Credentials of connections; nil is plaintext.
 	Credentials credentials.TransportCredentials
 	// Headers are added to every RPC: calls, streams, probes, questions and control. Names are in lower case. They can be
@@ -127,6 +130,9 @@ func (o Options) complete() (Options, error) {
 	}
 	if o.Keepalive < minKeepalive {
 		return o, fmt.Errorf("upstream %s: keepalive every %s is too often; give at least %s", o.Name, o.Keepalive, minKeepalive)
+	}
+	if o.MaxInFlight < 0 {
+		return o, fmt.Errorf("upstream %s: %d calls at once are none; give at least 1, or 0 for any number", o.Name, o.MaxInFlight)
 	}
 	o.Eject = o.Eject.complete()
 	if err := checkHeaders(o.Headers); err != nil {

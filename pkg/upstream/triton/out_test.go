@@ -250,7 +250,7 @@ func TestWhatThisHostCannotDoIsNoEvidenceAgainstAnEndpoint(t *testing.T) {
 
 func TestAnUpstreamThatIsBackMeetsASmallPartOfTheCallsAtFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		pool, old, back := &pool{}, &endpoint{name: "a:1"}, &endpoint{name: "b:1"}
+		pool, old, back := &pool{}, &endpoint{name: "a:1", inflight: new(underWay)}, &endpoint{name: "b:1", inflight: new(underWay)}
 		seats := []*seat{{pool: pool, ep: old}, {pool: pool, ep: back}}
 		after(time.Minute)
 		back.since.Store(time.Now().UnixNano())

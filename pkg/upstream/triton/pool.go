@@ -52,6 +52,7 @@ type seat struct {
 var (
 	_ inference.Pool      = (*pool)(nil)
 	_ inference.Describer = (*pool)(nil)
+	_ inference.Roomy     = (*pool)(nil)
 	_ inference.Endpoint  = (*seat)(nil)
 )
 
@@ -60,7 +61,8 @@ func (s *seat) Name() string { return s.ep.name }
 
 // Pick chooses as the call's model says from the endpoints that are ready, or, when none is, from those of which nothing
 // is known. By default that is the less busy one of two drawn at random, which costs the same however many endpoints and
-// pools there are. No way takes a lock. A step of a sequence goes to the sequence's home, or nowhere.
+// pools there are. No way takes a lock. Endpoints that are full are passed over, and when all are the call is refused as
+// OVERLOADED. A step of a sequence goes to the sequence's home, or nowhere; whether there is room shows when it is sent.
 func (p *pool) Pick(c *inference.Call, not []inference.Endpoint) (inference.Endpoint, error) {
 	p.touch(c.Start)
 	ch := p.current()
@@ -85,19 +87,26 @@ func (p *pool) Pick(c *inference.Call, not []inference.Endpoint) (inference.Endp
 			return nil, ch.absent
 		}
 	}
-	return p.of(c, seats, ch.eased), nil
+	s := p.of(c, seats, ch.eased)
+	if s.ep.full() {
+		var err error
+		if s, err = p.withRoom(c, seats, ch.eased); err != nil {
+			return nil, err
+		}
+	}
+	return s, nil
 }
 
 // Ready reports whether an endpoint is known to serve the version. A pool that is not Ready may have an endpoint to Pick
 // all the same, if nobody has asked yet.
 func (p *pool) Ready() bool { return len(p.current().ready) > 0 }
 
-// any draws an endpoint that is not in not. It looks at every endpoint, which a second attempt may well cost.
+// any draws an endpoint with room that is not in not. It looks at every endpoint, which a second attempt may well cost.
 func (p *pool) any(c *inference.Call, ch *choice, not []inference.Endpoint) (*seat, error) {
 	for _, seats := range [][]*seat{ch.ready, ch.maybe} {
 		left := slices.DeleteFunc(slices.Clone(seats), func(s *seat) bool { return isOneOf(s, not) })
 		if len(left) > 0 {
-			return p.of(c, left, ch.eased), nil
+			return p.withRoom(c, left, ch.eased)
 		}
 	}
 	if len(ch.ready)+len(ch.maybe) > 0 {

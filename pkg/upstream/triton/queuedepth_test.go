@@ -20,7 +20,7 @@ func seatsOf(u *Upstream, busy ...int64) []*seat {
 	p := &pool{up: u, model: "m", version: "1"}
 	var seats []*seat
 	for i, n := range busy {
-		e := &endpoint{up: u, name: fmt.Sprint(i)}
+		e := &endpoint{inflight: new(underWay), up: u, name: fmt.Sprint(i)}
 		e.inflight.Store(n)
 		seats = append(seats, &seat{pool: p, ep: e})
 	}

@@ -35,14 +35,16 @@ func (s *seat) inferInStream(ctx context.Context, c *inference.Call) error {
 	if err != nil {
 		return err
 	}
-	m.take()
-	defer m.over()
 	if c.Request.Len() > s.ep.opts.MaxMessage+rewriteSlack {
 		return fault.New(fault.TooLarge, "the message has %d bytes; max_message allows %d on upstream %s", c.Request.Len(), s.ep.opts.MaxMessage, s.pool.up.name)
 	}
 	if err := c.Turn.Wait(ctx); err != nil {
 		return fault.Of(err)
 	}
+	if !m.take() {
+		return s.noRoom(c)
+	}
+	defer m.over()
 	// From here on order matters only among the messages for this endpoint: one that has to be connected to, or takes
 	// nothing, must not hold up messages for others.
 	line := c.Stream.Line(s.linkOf(c))
@@ -82,16 +84,17 @@ type message struct {
 	taken   bool // counts as under way on its endpoint
 }
 
-func (m *message) take() {
-	m.taken = true
-	m.seat.ep.inflight.Add(1)
+// take takes a place at the endpoint; false when there is none.
+func (m *message) take() bool {
+	m.taken = m.seat.ep.enter()
+	return m.taken
 }
 
 // over: the endpoint is done with it.
 func (m *message) over() {
 	if m.taken {
 		m.taken = false
-		m.seat.ep.inflight.Add(-1)
+		m.seat.ep.exit()
 	}
 }
 

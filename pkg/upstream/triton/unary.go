@@ -43,8 +43,10 @@ func (s *seat) Infer(ctx context.Context, c *inference.Call) error {
 
 // inferUnary is a call by itself.
 func (s *seat) inferUnary(ctx context.Context, c *inference.Call) error {
-	s.ep.inflight.Add(1)
-	defer s.ep.inflight.Add(-1)
+	if !s.ep.enter() {
+		return s.noRoom(c)
+	}
+	defer s.ep.exit()
 	if c.Protocol.SpeaksPredict() {
 		return s.predict(ctx, c)
 	}

@@ -33,10 +33,11 @@ type Upstream struct {
 	watched bool // health is more than ignorance
 	log     *slog.Logger
 
-	endpoints atomic.Pointer[[]*endpoint] // in order of name
-	source    atomic.Pointer[string]      // what the endpoints are found by, for messages
-	headers   atomic.Pointer[metadata.MD] // of every RPC; nil when there are none
-	ejects    atomic.Pointer[Eject]
+	endpoints   atomic.Pointer[[]*endpoint] // in order of name
+	source      atomic.Pointer[string]      // what the endpoints are found by, for messages
+	headers     atomic.Pointer[metadata.MD] // of every RPC; nil when there are none
+	ejects      atomic.Pointer[Eject]
+	maxInFlight atomic.Int64 // calls at each endpoint; 0: any number
 
 	pools    sync.Map   // poolKey → *pool
 	poolsMu  sync.Mutex // held to add a pool or change what is declared
@@ -80,6 +81,7 @@ func New(o Options) (*Upstream, error) {
 	u.setHeaders(o.Headers)
 	u.scrapes.url.Store(&o.Metrics)
 	u.ejects.Store(&o.Eject)
+	u.maxInFlight.Store(int64(o.MaxInFlight))
 	u.health.Begin(u.wanted, u.changed)
 	u.life, u.end = context.WithCancel(context.Background())
 	u.mu.Lock()
@@ -118,6 +120,7 @@ func (u *Upstream) Update(o Options) error {
 	}
 	u.setHeaders(o.Headers)
 	u.scrapes.url.Store(&o.Metrics)
+	u.maxInFlight.Store(int64(o.MaxInFlight))
 	if eject := o.Eject; eject != *u.ejects.Swap(&eject) {
 		u.allChanged()
 	}
@@ -174,7 +177,7 @@ func (u *Upstream) swapEndpoints(ctx context.Context, o Options, addresses []str
 		i := slices.IndexFunc(old, func(e *endpoint) bool { return e.name == a && e.opts.sameConnections(o) })
 		if i >= 0 {
 			next = append(next, old[i])
-		} else if e, err := newEndpoint(u, a, o); err == nil {
+		} else if e, err := newEndpoint(u, a, u.underWay(a), o); err == nil {
 			next = append(next, e)
 		} else {
 			u.log.Error("an endpoint cannot be used", "upstream", u.name, "endpoint", a, "error", err)
@@ -192,6 +195,16 @@ func (u *Upstream) swapEndpoints(ctx context.Context, o Options, addresses []str
 	}
 	u.log.Info("endpoints of the upstream", "upstream", u.name, "endpoints", strings.Join(addresses, " "))
 	return true
+}
+
+// underWay gives the count of calls that are under way at an address, for one more endpoint there. u.mu is held.
+func (u *Upstream) underWay(address string) *underWay {
+	for _, e := range append(slices.Clone(u.list()), u.retired...) {
+		if e.name == address {
+			return e.inflight
+		}
+	}
+	return new(underWay)
 }
 
 // run starts a goroutine that Close waits for; f must end with u.life. It reports false once u has been closed.
@@ -245,6 +258,9 @@ func (u *Upstream) InFlight(endpoint string) int {
 	}
 	return 0
 }
+
+// MaxInFlight is how many calls may be under way at each endpoint at once; 0: any number.
+func (u *Upstream) MaxInFlight() int { return int(u.maxInFlight.Load()) }
 
 // Up reports whether an endpoint has answered and still does.
 func (u *Upstream) Up(endpoint string) bool { return u.health.Up(endpoint) }
