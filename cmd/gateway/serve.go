@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"runtime"
 	"runtime/debug"
 	"syscall"
 
@@ -36,7 +37,7 @@ nothing. SIGTERM turns readiness off, serves on for listen.drain.before, lets ca
 			if err != nil {
 				return exitError{exitUsage, err}
 			}
-			limitMemory(log)
+			defer runtime.KeepAlive(limitMemory(log))
 			return serve(cmd.Context(), path, profile, log)
 		},
 	}
@@ -56,16 +57,22 @@ func newLog(w io.Writer, level string) (*slog.Logger, error) {
 
 // limitMemory gives the runtime its limit from the container, where there is one, and lets garbage grow under it: most
 // memory here is buffers that come and go with calls. What the environment says itself stands.
-func limitMemory(log *slog.Logger) {
+//
+// It gives a ballast to be kept: memory that is never touched, so there is none of it but addresses. A gateway at rest
+// keeps some 3 MB, by which alone the collector would run for every 11 MB of garbage, more than ten times a second under
+// load; beside the ballast it waits for 27 MB. Where a lot is kept it changes next to nothing.
+func limitMemory(log *slog.Logger) (ballast []byte) {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(400)
+		ballast = make([]byte, 4<<20)
 	}
 	limit, err := memlimit.Set(memlimit.WithRatio(0.9))
 	if err != nil {
 		log.Warn("no memory limit could be found; set GOMEMLIMIT", "error", err)
-		return
+		return ballast
 	}
 	log.Debug("memory limit", "bytes", limit)
+	return ballast
 }
 
 // serve runs a gateway until ctx ends. path may be empty.
