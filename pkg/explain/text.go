@@ -69,6 +69,9 @@ func (r *Report) WriteText(w io.Writer) error {
 	}
 	if r.Fallback != nil {
 		row("fallback", "%s", r.Fallback.words())
+		for _, p := range r.Fallback.PassedOver {
+			row("", "%s", p.words())
+		}
 	}
 	for _, n := range r.Notes {
 		row("note", "%s", n)

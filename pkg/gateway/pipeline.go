@@ -24,8 +24,8 @@ func (g *Gateway) stages() []inference.Stage {
 		{Name: "split", Wrap: g.split.Wrap, After: []string{"resolve"}},              // which target: pinned version, rules, stable
 		{Name: "mirror", Wrap: g.mirror.Wrap, After: []string{"limit", "split"}},     // a copy elsewhere once the call is over: neither limited nor waited for
 		// What is below runs once for each target that is asked.
-		{Name: "fallback", Wrap: newFallback(g.log).Wrap, After: []string{"limit", "split"}}, // a declared answer in place of an outage, and of want of room where that is declared
-		{Name: "admit", Wrap: g.admit.Wrap, After: []string{"split", "fallback"}},            // as many calls as the target can do; others wait a moment, or are refused
+		{Name: "fallback", Wrap: newFallback(g.log, g.metrics).Wrap, After: []string{"limit", "split"}}, // a declared answer in place of an outage, and of want of room where that is declared
+		{Name: "admit", Wrap: g.admit.Wrap, After: []string{"split", "fallback"}},                       // as many calls as the target can do; others wait a moment, or are refused
 		// enrich: features joined in (after admit; another model may want others)
 		{Name: "breaker", Wrap: g.breaker.Wrap, After: []string{"split", "fallback"}},  // one per target; what it refuses is an outage for fallback
 		{Name: "deadline", Wrap: g.deadline.Wrap, After: []string{"resolve", "split"}}, // bounds the time upstream, and says whose time it was

@@ -160,7 +160,7 @@ func TestATargetInAnothersPlaceGetsThePriorityOfTheCallWhereItsOwnModelPassesItO
 	deputy := &inference.Model{Name: "deputy", Stable: target("deputy"), PassPriority: true}
 	own := &inference.Model{Name: "own", Fallback: &inference.Fallback{Model: deputy, Predict: true, Outage: true}}
 	asked := 0
-	h := fold([]inference.Stage{{Wrap: newFallback(nil).Wrap}, {Wrap: admit.New(nil).Wrap}}, func(_ context.Context, c *inference.Call) error {
+	h := fold([]inference.Stage{{Wrap: newFallback(nil, nil).Wrap}, {Wrap: admit.New(nil).Wrap}}, func(_ context.Context, c *inference.Call) error {
 		if asked++; c.Model == own {
 			if c.Priority != inference.PriorityDefault {
 				t.Errorf("a model that hands nothing on has a call of priority %s", c.Priority)

@@ -34,6 +34,22 @@ func (m Mismatch) String() string {
 	return fmt.Sprintf("whose %s %.80q is %.20s %v, and %.80q of this model is %.20s %v", kind, m.other.Name, m.other.Datatype, m.other.Shape, m.own.Name, m.own.Datatype, m.own.Shape)
 }
 
+// TensorsOf is what is known of a target's tensors: as its model m declares them, else as its upstream has said.
+func TensorsOf(m *Model, t *Target) Tensors {
+	var known Tensors
+	if d, ok := t.Pool.(Describer); ok {
+		known = d.Tensors()
+	}
+	if m.Tensors == nil {
+		return known
+	}
+	declared := *m.Tensors
+	if len(declared.Outputs) == 0 {
+		declared.Outputs = known.Outputs
+	}
+	return declared
+}
+
 // MismatchOf compares t with the tensors of what is to answer in its model's place, as far as both are known: the output that
 // answers, and the inputs. For Predict, whose tensors have no names, it goes by their order; for KServe (predict is false)
 // by their names, and what only one of them takes is left to the model to refuse.

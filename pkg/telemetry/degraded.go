@@ -3,6 +3,7 @@ package telemetry
 import (
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/model-gateway/model-gateway/pkg/inference"
 	"github.com/model-gateway/model-gateway/pkg/internal/readmap"
 )
 
@@ -39,4 +40,18 @@ func (d *degraded) count(c *Call, labels *guard) {
 		n = d.seen.GetOrAdd(k, func(int) (prometheus.Counter, bool) { return made, own })
 	}
 	n.Inc()
+}
+
+func newPassedOver() *prometheus.CounterVec {
+	return prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: FallbackPassedOver,
+		Help: "Calls that a target of the fallback (passed_over, as model/target) did not answer in place of this one because its tensors are others.",
+	}, []string{LabelModel, LabelTarget, LabelPassedOver})
+}
+
+// PassedOver counts a call to from that to could not answer in its place.
+func (m *Metrics) PassedOver(from, to *inference.Target) {
+	model, _, target, _ := m.labels.of(from.Asked, from.Version, from.Name)
+	otherModel, _, other, _ := m.labels.of(to.Asked, to.Version, to.Name)
+	m.passed.WithLabelValues(model, target, otherModel+"/"+other).Inc()
 }

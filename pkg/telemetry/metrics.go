@@ -54,6 +54,7 @@ type Metrics struct {
 	split     *prometheus.CounterVec
 	retries   *prometheus.CounterVec
 	full      *prometheus.CounterVec
+	passed    *prometheus.CounterVec
 
 	degraded *degraded
 
@@ -74,6 +75,7 @@ func New(b Build) *Metrics {
 		split:     newSplit(),
 		retries:   newRetries(),
 		full:      newEndpointsFull(),
+		passed:    newPassedOver(),
 		degraded:  newDegraded(),
 		labels:    guard{maxModels: MaxModels, maxTargets: MaxTargets},
 		requests: prometheus.NewHistogramVec(histogram(RequestDuration,
@@ -113,7 +115,7 @@ func New(b Build) *Metrics {
 	build.WithLabelValues(b.Version, b.Revision, runtime.Version()).Set(1)
 	m.registry.MustRegister(
 		m.requests, m.upstream, m.errors, inFlight, m.streams, m.panics, m.omitted, m.labels.refused,
-		m.reloads, m.successful, m.loadedAt, m.config, build, &m.health, m.split, m.retries, m.full,
+		m.reloads, m.successful, m.loadedAt, m.config, build, &m.health, m.split, m.retries, m.full, m.passed,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 	)
 	m.limits.register(m.registry)

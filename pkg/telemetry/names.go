@@ -17,6 +17,7 @@ const (
 	RedisDuration       = "gateway_redis_duration_seconds"
 	RedisUp             = "gateway_redis_up"
 	ConfigInfo          = "gateway_config_info"
+	FallbackPassedOver  = "gateway_fallback_passed_over_total"
 	EndpointUp          = "gateway_endpoint_up"
 	EndpointEjected     = "gateway_endpoint_ejected"
 	EndpointInFlight    = "gateway_endpoint_in_flight"
@@ -36,25 +37,26 @@ const (
 
 // Names of labels.
 const (
-	LabelModel    = "model"   // as clients know it; LabelUnknown and LabelOther stand for names that may not be labels
-	LabelVersion  = "version" // of the model, on the upstream
-	LabelTarget   = "target"  // name of the target
-	LabelCode     = "code"    // HTTP status, of gRPC calls too; "degraded" for a degraded answer
-	LabelGRPCCode = "grpc_code"
-	LabelProtocol = "protocol" // see inference.Protocol
-	LabelOp       = "op"
-	LabelOutcome  = "outcome"  // see stats.Outcome
-	LabelDegraded = "degraded" // whether a prepared answer hid the error
-	LabelUpstream = "upstream"
-	LabelEndpoint = "endpoint"
-	LabelResult   = "result" // of a reload: ok | refused
-	LabelHash     = "hash"
-	LabelReason   = "reason" // of a fault
-	LabelRevision = "revision"
-	LabelGo       = "goversion"
-	LabelLimit    = "limit"    // its name
-	LabelDecision = "decision" // see Decision
-	LabelSource   = "source"   // see Source
+	LabelModel      = "model"   // as clients know it; LabelUnknown and LabelOther stand for names that may not be labels
+	LabelVersion    = "version" // of the model, on the upstream
+	LabelTarget     = "target"  // name of the target
+	LabelCode       = "code"    // HTTP status, of gRPC calls too; "degraded" for a degraded answer
+	LabelGRPCCode   = "grpc_code"
+	LabelProtocol   = "protocol" // see inference.Protocol
+	LabelOp         = "op"
+	LabelOutcome    = "outcome"  // see stats.Outcome
+	LabelDegraded   = "degraded" // whether a prepared answer hid the error
+	LabelUpstream   = "upstream"
+	LabelEndpoint   = "endpoint"
+	LabelResult     = "result" // of a reload: ok | refused
+	LabelHash       = "hash"
+	LabelReason     = "reason" // of a fault
+	LabelRevision   = "revision"
+	LabelGo         = "goversion"
+	LabelLimit      = "limit"       // its name
+	LabelPassedOver = "passed_over" // model/target that could not stand in
+	LabelDecision   = "decision"    // see Decision
+	LabelSource     = "source"      // see Source
 )
 
 // Values that stand for what may not be a label of its own.

@@ -63,6 +63,8 @@ func filled() *Metrics {
 	m.MirrorHeld(1)
 	m.SplitChose(shadow, inference.ByWeights)
 	m.Retried(shadow, fault.EndpointLost)
+	m.EndpointsFull(shadow)
+	m.PassedOver(shadow, &inference.Target{Asked: "small", Version: "1", Name: "model_v1"})
 	m.RetryRefused(shadow, fault.UpstreamQueue)
 	(&Attempts{Stats: stats.NewRegistry(nil), Metrics: m, Arm: stats.Mirror}).Attempt(nil, shadow, "10.0.0.1:8001", stats.OK, 100*time.Millisecond)
 	m.ShowEndpoints(func() []EndpointState {

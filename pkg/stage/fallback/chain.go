@@ -27,7 +27,7 @@ func keep(c *inference.Call) *kept {
 // following reports whether a target is asked in the chain from step on.
 func (g *guard) following(c *inference.Call, step *inference.Fallback) bool {
 	for ; step != nil; step = step.Else {
-		if _, t := g.pick(c, step); t != nil {
+		if model, t := g.pick(c, step); t != nil && g.fits(c, model, t) {
 			return true
 		}
 	}
@@ -35,7 +35,7 @@ func (g *guard) following(c *inference.Call, step *inference.Fallback) bool {
 }
 
 // pick gives the target of a step and its model, by what is known; nil for one that c must not go to: it names its version
-// itself, is a step of a sequence whose state is elsewhere, comes from there, or is for a model of other tensors.
+// itself, is a step of a sequence whose state is elsewhere, or comes from there.
 func (g *guard) pick(c *inference.Call, step *inference.Fallback) (*inference.Model, *inference.Target) {
 	if step.To == nil && step.Model == nil || c.Pinned || c.Head.Sequence != (inference.Sequence{}) {
 		return nil, nil
@@ -46,7 +46,7 @@ func (g *guard) pick(c *inference.Call, step *inference.Fallback) (*inference.Mo
 			target = model.Current()
 		}
 	}
-	if target == nil || same(target, g.from) || !g.fits(c, model, target) {
+	if target == nil || same(target, g.from) {
 		return nil, nil
 	}
 	return model, target

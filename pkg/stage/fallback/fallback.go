@@ -25,6 +25,9 @@ type Messages struct {
 type Stage struct {
 	Messages Messages
 	Log      *slog.Logger // told once of each target that cannot stand in for another; nil is none
+	// PassedOver is told of each call to from that to could not answer in its place because its tensors are others; nil:
+	// nobody is.
+	PassedOver func(from, to *inference.Target)
 
 	told told
 }
@@ -42,7 +45,7 @@ func (s *Stage) Wrap(next inference.Handler) inference.Handler {
 			return next(ctx, c)
 		}
 		if !c.Protocol.SpeaksPredict() {
-			_ = tensorsOf(c.Model, c.Target) // so that they are known by the time they are needed
+			_ = inference.TensorsOf(c.Model, c.Target) // so that they are known by the time they are needed
 		}
 		if f.Score == nil || c.Protocol == inference.KServeStream {
 			g := s.guard(c, next)
@@ -160,6 +163,12 @@ func (g *guard) answer(ctx context.Context, c *inference.Call, cause error) erro
 		if target == nil {
 			continue
 		}
+		if !g.fits(c, model, target) {
+			if g.stage.PassedOver != nil {
+				g.stage.PassedOver(g.from, target)
+			}
+			continue
+		}
 		c.Reserve = 0
 		if g.following(c, step.Else) {
 			c.Reserve = reserve
@@ -181,7 +190,7 @@ func (g *guard) answer(ctx context.Context, c *inference.Call, cause error) erro
 // score answers with a score.
 func (g *guard) score(c *inference.Call, score float64, cause error) error {
 	g.restore(c)
-	answer, datatype, err := g.stage.Messages.Answer(c, tensorsOf(c.Model, c.Target), score)
+	answer, datatype, err := g.stage.Messages.Answer(c, inference.TensorsOf(c.Model, c.Target), score)
 	switch {
 	case err != nil && mistaken(err):
 		return err
@@ -197,20 +206,4 @@ func (g *guard) score(c *inference.Call, score float64, cause error) error {
 func mistaken(err error) bool {
 	k := fault.Of(err).Kind
 	return k == fault.BadTensor || k == fault.InvalidArgument
-}
-
-// tensorsOf is what is known of a target's tensors: as declared, else as its upstream has said.
-func tensorsOf(m *inference.Model, t *inference.Target) inference.Tensors {
-	var known inference.Tensors
-	if d, ok := t.Pool.(inference.Describer); ok {
-		known = d.Tensors()
-	}
-	if m.Tensors == nil {
-		return known
-	}
-	declared := *m.Tensors
-	if len(declared.Outputs) == 0 {
-		declared.Outputs = known.Outputs
-	}
-	return declared
 }

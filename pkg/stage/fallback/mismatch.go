@@ -36,9 +36,9 @@ func (t *told) first(from, to *inference.Target) bool {
 // of another datatype or shape would be read as something else than it is.
 func (g *guard) fits(c *inference.Call, model *inference.Model, target *inference.Target) bool {
 	if !g.learnt {
-		g.tensors, g.learnt = tensorsOf(g.model, g.from), true
+		g.tensors, g.learnt = inference.TensorsOf(g.model, g.from), true
 	}
-	theirs := tensorsOf(model, target)
+	theirs := inference.TensorsOf(model, target)
 	m := g.tensors.MismatchOf(&theirs, c.Protocol.SpeaksPredict())
 	if !m.Found() {
 		return true

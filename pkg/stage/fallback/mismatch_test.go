@@ -18,7 +18,11 @@ func answering(datatype string, shape ...int64) inference.Tensors {
 func TestATargetWhoseAnswerWouldBeReadAsSomethingElseIsPassedOverAndThatIsToldOnce(t *testing.T) {
 	for _, p := range inference.Protocols() {
 		var log bytes.Buffer
-		stage := &Stage{Messages: messages, Log: slog.New(slog.NewTextHandler(&log, nil))}
+		passed := map[string]int{}
+		stage := &Stage{
+			Messages: messages, Log: slog.New(slog.NewTextHandler(&log, nil)),
+			PassedOver: func(from, to *inference.Target) { passed[from.Name+" by "+to.Name]++ },
+		}
 		for range 3 {
 			other := target("v2")
 			other.Pool = pool{tensors: answering("FP64", -1)}
@@ -31,6 +35,9 @@ func TestATargetWhoseAnswerWouldBeReadAsSomethingElseIsPassedOverAndThatIsToldOn
 				t.Errorf("%s: %v, answered by %s, calls %q", p, err, c.Target.Name, u.calls)
 			}
 			c.Free()
+		}
+		if len(passed) != 2 || passed["v1 by v2"] != 3 || passed["v1 by v3"] != 3 {
+			t.Errorf("%s: of 3 calls %v were passed over", p, passed)
 		}
 		for _, name := range []string{"v2", "v3"} {
 			if n := strings.Count(log.String(), "passed_over=fraud/"+name); n != 1 {
