@@ -37,8 +37,8 @@ func Listen(cfg *config.Config) (l Listeners, err error) {
 	return l, nil
 }
 
-// partingOf is the part of a grace in which what has not finished is told so, and cut.
-func partingOf(grace time.Duration) time.Duration { return min(grace/4, time.Second) }
+// partingOf is the part of a grace in which what has not finished is told so, and cut. The fronts take 900 ms of it.
+func partingOf(grace time.Duration) time.Duration { return min(grace/2, time.Second) }
 
 // Run serves until ctx ends, then drains: it turns unready, serves on for listen.drain.before so that everybody who
 // watches readiness has looked elsewhere, tells all clients to go away, lets calls under way finish for at most
@@ -103,6 +103,12 @@ func (g *Gateway) drain(cfg config.Listen, atOnce bool) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), grace-partingOf(grace))
 	defer cancel()
+	// What is left then ends with a fault that says so, for as long as there is a connection to tell it on.
+	late := context.AfterFunc(ctx, func() {
+		for _, u := range *g.upstreams.Load() {
+			u.Cut()
+		}
+	})
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		if !g.grpc.Drain(ctx) {
@@ -115,6 +121,7 @@ func (g *Gateway) drain(cfg config.Listen, atOnce bool) {
 		}
 	})
 	wg.Wait()
+	late()
 	g.log.Info("drained")
 }
 

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
@@ -173,7 +174,10 @@ func TestADrainEndsWithinItsGraceWhateverIsUnderWay(t *testing.T) {
 		s, err := r.kserve().ModelStreamInfer(context.Background())
 		if err == nil {
 			_ = s.Send(echo([]byte{1}, time.Minute))
-			_, err = s.Recv()
+			var a *tritonpb.ModelStreamInferResponse
+			if a, err = s.Recv(); err == nil { // its message is told why, or the stream as a whole
+				err = status.Error(codes.Unavailable, a.GetErrorMessage())
+			}
 		}
 		stream <- err
 	}()
@@ -181,8 +185,12 @@ func TestADrainEndsWithinItsGraceWhateverIsUnderWay(t *testing.T) {
 		a, err := http.Post("http://"+r.address+"/v2/models/echo/infer", "application/json",
 			strings.NewReader(`{"parameters":{"delay_ms":60000},"inputs":[{"name":"UINT8","datatype":"UINT8","shape":[1],"data":[1]}],"outputs":[{"name":"UINT8_OUT"}]}`))
 		if err == nil {
-			_, err = io.Copy(io.Discard, a.Body)
+			var text []byte
+			text, err = io.ReadAll(a.Body)
 			_ = a.Body.Close()
+			if err == nil {
+				err = fmt.Errorf("%d %s %s", a.StatusCode, a.Header.Get("Retry-After"), text)
+			}
 		}
 		web <- err
 	}()
@@ -199,10 +207,20 @@ func TestADrainEndsWithinItsGraceWhateverIsUnderWay(t *testing.T) {
 	if err := <-stream; status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), "not answered in time") {
 		t.Errorf("the stream ended with %v", err)
 	}
-	if err := <-unary; status.Code(err) != codes.Unavailable && status.Code(err) != codes.Canceled {
-		t.Errorf("the call ended with %v", err)
+	const stops = "the gateway stops, and the call was not answered in time; send it again elsewhere"
+	st := status.Convert(<-unary)
+	reason := ""
+	for _, d := range st.Details() {
+		if info, ok := d.(*errdetails.ErrorInfo); ok {
+			reason = info.GetReason()
+		}
 	}
-	t.Logf("the call over HTTP/1.1 ended with %v", <-web)
+	if st.Code() != codes.Unavailable || st.Message() != stops || reason != "DRAINING" {
+		t.Errorf("the call ended with %v, %s", st, reason)
+	}
+	if err := <-web; err == nil || !strings.HasPrefix(err.Error(), "503 1 ") || !strings.Contains(err.Error(), stops) || !strings.Contains(err.Error(), "DRAINING") {
+		t.Errorf("the call over HTTP/1.1 ended with %v", err)
+	}
 	if _, err := server.Await(t.Context(), "echo", func(s sandbox.Seen) bool { return s.InFlight == 0 }); err != nil {
 		t.Error("calls are still under way upstream")
 	}

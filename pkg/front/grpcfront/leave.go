@@ -18,8 +18,8 @@ const (
 	// noticed is how long streams are served on after their clients have been told to go away: one that ends before
 	// its client knows that would be opened again on the same connection.
 	noticed = 250 * time.Millisecond
-	// parting is how long streams have at the end of a drain to tell why they are cut.
-	parting = 250 * time.Millisecond
+	// parting is how long calls and streams have at the end of a drain to tell why they are cut.
+	parting = 900 * time.Millisecond
 )
 
 // pending counts the messages of a stream that have come and are not answered yet. A stream that leaves ends when
@@ -140,7 +140,8 @@ func (f *Front) Leave() { f.health.Shutdown() }
 
 // Drain tells all clients to go away, idle ones too, lets calls under way finish, and returns when they have or ctx ends.
 // Streams end with a status that says why as soon as nothing is pending on them; messages that come until then are
-// refused one by one. What is left when ctx ends is cut, streams with a status, and false is returned.
+// refused one by one. When ctx ends, streams end with a status, calls have a moment to end by themselves, whoever sees to
+// that, and what is left then is cut; false is returned.
 func (f *Front) Drain(ctx context.Context) (finished bool) {
 	done := make(chan struct{})
 	go func() { f.server.GracefulStop(); close(done) }()

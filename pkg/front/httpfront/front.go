@@ -56,6 +56,8 @@ type Config struct {
 }
 
 const (
+	// parting is how long calls have at the end of a drain to tell why they are cut.
+	parting           = 900 * time.Millisecond
 	defaultMaxMessage = 64 << 20
 	// The server of net/http reads 4 KiB beyond its own limit, so this is 16 KiB in all.
 	maxHeaderBytes = 12 << 10
@@ -116,10 +118,16 @@ func (f *Front) Serve(l net.Listener) error {
 }
 
 // Shutdown takes no more connections, closes idle ones, lets calls under way finish, and returns when they have.
-// When ctx ends first, what is left is cut off and the error is that of ctx.
+// When ctx ends first, calls have a moment to end by themselves, whoever sees to that; then what is left is cut off. The
+// error is that of ctx.
 func (f *Front) Shutdown(ctx context.Context) error {
 	err := f.server.Shutdown(ctx)
-	if err != nil {
+	if err == nil {
+		return nil
+	}
+	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), parting)
+	defer cancel()
+	if f.server.Shutdown(last) != nil {
 		_ = f.server.Close()
 	}
 	return err

@@ -1,8 +1,11 @@
 package triton
 
 import (
+	"context"
 	"slices"
 	"time"
+
+	"github.com/model-gateway/model-gateway/pkg/fault"
 )
 
 // linger is how long a retired upstream still takes calls: those that had been sent its way before it was taken
@@ -65,6 +68,33 @@ func (u *Upstream) empty(grace time.Duration) {
 				return
 			}
 		}
+	}
+}
+
+// Cut ends what is under way, and what comes later, with a fault ShuttingDown: the gateway stops, and has no time left to
+// wait for it. Probes end too. Close has to be called all the same.
+func (u *Upstream) Cut() {
+	u.cut.Store(true)
+	u.health.Close() // what is closed now must not be taken for an outage
+	u.mu.Lock()
+	all := append(slices.Clone(u.list()), u.retired...)
+	u.mu.Unlock()
+	for _, e := range all {
+		e.shut()
+	}
+}
+
+// stopped is the fault of a call that Cut has ended, in place of err, which tells how that came about; and any other err
+// as it is.
+func (u *Upstream) stopped(ctx context.Context, err error) error {
+	if err == nil || !u.cut.Load() || ctx.Err() != nil {
+		return err
+	}
+	switch fault.Of(err).Kind {
+	case fault.EndpointLost, fault.UpstreamUnavailable, fault.Draining, fault.NoEndpoint, fault.ModelNotReady, fault.Cancelled:
+		return fault.Wrap(fault.ShuttingDown, err, "the gateway stops, and the call was not answered in time; send it again elsewhere")
+	default:
+		return err
 	}
 }
 

@@ -30,6 +30,7 @@ func (s *seat) Infer(ctx context.Context, c *inference.Call) error {
 	} else {
 		err = s.inferUnary(ctx, c)
 	}
+	err = s.pool.up.stopped(ctx, err)
 	failed := err
 	if failed == nil {
 		failed = c.InBand

@@ -39,6 +39,8 @@ type Upstream struct {
 	ejects      atomic.Pointer[Eject]
 	maxInFlight atomic.Int64 // calls at each endpoint; 0: any number
 
+	cut atomic.Bool // Cut has been called
+
 	pools    sync.Map   // poolKey → *pool
 	poolsMu  sync.Mutex // held to add a pool or change what is declared
 	byModel  map[string][]*pool
