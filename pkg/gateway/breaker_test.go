@@ -16,6 +16,7 @@ import (
 
 	"github.com/model-gateway/model-gateway/pkg/explain"
 	"github.com/model-gateway/model-gateway/pkg/fault"
+	"github.com/model-gateway/model-gateway/pkg/internal/calm"
 	"github.com/model-gateway/model-gateway/pkg/internal/redistest"
 	"github.com/model-gateway/model-gateway/pkg/sandbox"
 	"github.com/model-gateway/model-gateway/pkg/stage/breaker"
@@ -211,17 +212,20 @@ func TestADeadServerCostsNoTimeAndComesBackWithoutAHerd(t *testing.T) {
 		_ = r.infer(t.Context(), "")
 		return r.breakerOf(t, "model_v1").Why == "no_endpoint"
 	})
-	begin := time.Now()
-	_, err := r.kserve().ModelInfer(t.Context(), fraudRequest())
-	if took := time.Since(begin); took > 500*time.Millisecond || status.Code(err) != codes.Unavailable {
-		t.Errorf("after %s: %v", took, err)
-	}
+	calm.Moment(t, func() error {
+		begin := time.Now()
+		_, err := r.kserve().ModelInfer(t.Context(), fraudRequest())
+		if took := time.Since(begin); took > 500*time.Millisecond || status.Code(err) != codes.Unavailable {
+			return fmt.Errorf("after %s: %w", took, err)
+		}
+		return nil
+	})
 	report, err := r.gateway.explainer().Explain(t.Context(), explain.Question{Model: "fraud"})
 	if err != nil || report.Served || report.Target.Breaker.State != "open" || report.Target.Breaker.Why != "no_endpoint" {
 		t.Errorf("%+v, %v", report, err)
 	}
 	// Up again, and slow: of many calls the five that probe it get there, however long the breaker was to stay open.
-	slow := set(t, server, sandbox.Fault{Kind: sandbox.Slow, Model: "fraud", Version: "1", Delay: 500 * time.Millisecond})
+	slow := set(t, server, sandbox.Fault{Kind: sandbox.Hang, Model: "fraud", Version: "1"})
 	undo()
 	eventually(t, "half-open", func() bool { return r.breakerOf(t, "model_v1").State == "half-open" })
 	calls := server.Seen("fraud").Calls
@@ -239,11 +243,12 @@ func TestADeadServerCostsNoTimeAndComesBackWithoutAHerd(t *testing.T) {
 			}
 		})
 	}
+	eventually(t, "all but the probes are refused", func() bool { return refused.Load() == 95 })
+	slow()
 	wg.Wait()
 	if sent := server.Seen("fraud").Calls - calls; sent != 5 || ok.Load() != 5 || refused.Load() != 95 {
 		t.Errorf("%d were sent, %d answered, %d refused", sent, ok.Load(), refused.Load())
 	}
-	slow()
 	if b := r.breakerOf(t, "model_v1"); b.State != "closed" {
 		t.Errorf("%+v", b)
 	}
@@ -331,11 +336,17 @@ func TestAllReplicasFollowWhatAnOperatorForces(t *testing.T) {
 	if said := a.admin(t, http.MethodPost, "/breakers/fraud/model_v1", `{"state": "open"}`); !strings.Contains(said, `"all replicas"`) {
 		t.Error(said)
 	}
-	begin := time.Now()
-	eventually(t, "the other replica follows", func() bool { return b.infer(t.Context(), "") == codes.Unavailable })
-	if took := time.Since(begin); took > 2*time.Second {
-		t.Errorf("the other replica followed after %s", took)
-	}
+	calm.Moment(t, func() error {
+		a.admin(t, http.MethodPost, "/breakers/fraud/model_v1", `{"state": "auto"}`)
+		eventually(t, "it is taken back", func() bool { return b.infer(t.Context(), "") == codes.OK })
+		a.admin(t, http.MethodPost, "/breakers/fraud/model_v1", `{"state": "open"}`)
+		begin := time.Now()
+		eventually(t, "the other replica follows", func() bool { return b.infer(t.Context(), "") == codes.Unavailable })
+		if took := time.Since(begin); took > 2*time.Second {
+			return fmt.Errorf("the other replica followed after %s", took)
+		}
+		return nil
+	})
 	late := gatewayOf(t, shared, nil) // one that starts later, too
 	eventually(t, "a new replica follows", func() bool { return late.infer(t.Context(), "") == codes.Unavailable })
 	b.admin(t, http.MethodPost, "/breakers/fraud/model_v1", `{"state": "auto"}`)

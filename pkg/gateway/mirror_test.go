@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 
+	"github.com/model-gateway/model-gateway/pkg/internal/calm"
 	"github.com/model-gateway/model-gateway/pkg/sandbox"
 	"github.com/model-gateway/model-gateway/pkg/stats"
 	inferencepb "github.com/model-gateway/model-gateway/proto/ml/inference"
@@ -54,7 +55,7 @@ func (r *rig) awaitSeries(t *testing.T, start, want string) {
 	t.Helper()
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
-	late := time.After(20 * time.Second)
+	late := time.After(patience)
 	for r.series(t, start) != want {
 		select {
 		case <-tick.C:
@@ -182,29 +183,31 @@ func TestTheUpstreamCanTellACopyFromItsCall(t *testing.T) {
 
 func TestAMirrorThatHangsHoldsUpNeitherCallsNorTheEnd(t *testing.T) {
 	server, triton := model(t)
-	r := mirrored(t, triton, "")
-	if _, err := server.Faults.Set(sandbox.Fault{Kind: sandbox.Hang, Model: "fraud", Version: "2"}); err != nil {
-		t.Fatal(err)
-	}
-	begin := time.Now()
-	for range 100 {
-		r.everyWay(t, func(string) {})
-	}
-	if took := time.Since(begin); took > 20*time.Second {
-		t.Errorf("600 calls took %v", took)
-	}
-	r.awaitSeries(t, "gateway_mirror_held", "512")
-	r.awaitSeries(t, `gateway_mirror_total{model="fraud",outcome="dropped",target="model_v2"}`, "88")
-	begin = time.Now()
-	if err := r.stop(); err != nil {
-		t.Error(err)
-	}
-	if took := time.Since(begin); took > 10*time.Second {
-		t.Errorf("the gateway took %v to stop", took)
-	}
-	if got := r.series(t, "gateway_mirror_held"); got != "0" {
-		t.Errorf("%s copies are still held", got)
-	}
+	setFault(t, server, sandbox.Fault{Kind: sandbox.Hang, Model: "fraud", Version: "2"})
+	calm.Moment(t, func() error {
+		r := mirrored(t, triton, "")
+		begin := time.Now()
+		for range 100 {
+			r.everyWay(t, func(string) {})
+		}
+		called := time.Since(begin)
+		held, dropped := "", ""
+		for time.Since(begin) < 29*time.Second && (held != "512" || dropped != "88") { // copies end after 30 s
+			held, dropped = r.series(t, "gateway_mirror_held"), r.series(t, `gateway_mirror_total{model="fraud",outcome="dropped",target="model_v2"}`)
+		}
+		begin = time.Now()
+		if err := r.stop(); err != nil {
+			t.Error(err)
+		}
+		stopped := time.Since(begin)
+		if got := r.series(t, "gateway_mirror_held"); got != "0" {
+			t.Errorf("%s copies are still held", got)
+		}
+		if called > 20*time.Second || held != "512" || dropped != "88" || stopped > 10*time.Second {
+			return fmt.Errorf("600 calls took %v, of their copies %s are held and %s were dropped; the gateway took %v to stop", called, held, dropped, stopped)
+		}
+		return nil
+	})
 }
 
 func TestCallsAndCopiesShareTheirBytes(t *testing.T) {

@@ -11,6 +11,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/model-gateway/model-gateway/pkg/internal/calm"
 )
 
 // What a hostile script may take at most: the bytes that are allocated for it, freed or not, and the time it runs. The
@@ -63,7 +65,7 @@ func TestHostileScriptsEndInTimeWithinTheirMemoryAndHurtNobody(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 			continue
 		}
-		quickest := time.Hour
+		quickest, late := time.Hour, 0 // late are runs of one that ends by itself, during which the machine was busy
 		for range hostileRuns {
 			got, message := OK, ""
 			bytes, took := allocated(func() {
@@ -75,6 +77,10 @@ func TestHostileScriptsEndInTimeWithinTheirMemoryAndHurtNobody(t *testing.T) {
 				}
 			})
 			// What is stopped by its memory on a quick machine may be stopped by the clock on a slow one.
+			if got == Timeout && (want == "ok" || want == "no_opinion") {
+				late++
+				continue
+			}
 			if got.String() != want && !(want != "ok" && want != "no_opinion" && got == Timeout) && !(want == "either" && (got == Memory || got == Timeout)) {
 				t.Errorf("%s: ended as %v (%s)", name, got, message)
 			}
@@ -91,6 +97,9 @@ func TestHostileScriptsEndInTimeWithinTheirMemoryAndHurtNobody(t *testing.T) {
 			if quickest < hostileTime {
 				break
 			}
+		}
+		if late == hostileRuns {
+			t.Errorf("%s: never ended by itself", name)
 		}
 		if quickest > hostileTime*raceFactor {
 			t.Errorf("%s: took %v", name, quickest)
@@ -220,16 +229,22 @@ func FuzzAScriptNeverPanicsOrExceedsItsBounds(f *testing.F) {
 		if err != nil {
 			return
 		}
-		bytes, took := allocated(func() {
-			d, err := s.Run(t.Context(), facts())
-			var re *RunError
-			if err != nil && (!errors.As(err, &re) || re.Outcome == OK || re.Outcome == NoOpinion || d != Decision{}) {
-				t.Errorf("%v %v", d, err)
+		calm.Moment(t, func() error {
+			bytes, took := allocated(func() {
+				d, err := s.Run(t.Context(), facts())
+				var re *RunError
+				if err != nil && (!errors.As(err, &re) || re.Outcome == OK || re.Outcome == NoOpinion || d != Decision{}) {
+					t.Errorf("%v %v", d, err)
+				}
+			})
+			if bytes > 4*hostileBytes {
+				t.Errorf("%d KiB", bytes>>10)
 			}
+			if took > time.Second {
+				return fmt.Errorf("took %v", took)
+			}
+			return nil
 		})
-		if took > time.Second || bytes > 4*hostileBytes {
-			t.Errorf("took %v and %d KiB", took, bytes>>10)
-		}
 		s.Targets()
 	})
 }

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	lua "github.com/yuin/gopher-lua"
+
+	"github.com/model-gateway/model-gateway/pkg/internal/calm"
 )
 
 // O-25.
@@ -99,9 +101,13 @@ func TestAScriptThatNeverReturnsLeavesNoGoroutine(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if n := runtime.NumGoroutine(); n > before {
-		t.Errorf("%d goroutines, of %d before", n, before)
-	}
+	calm.Moment(t, func() error { // others may be on their way out, or in
+		runtime.Gosched()
+		if n := runtime.NumGoroutine(); n > before {
+			return fmt.Errorf("%d goroutines, of %d before", n, before)
+		}
+		return nil
+	})
 }
 
 func TestRunsOfManyScriptsAtOnceDoNotMeet(t *testing.T) {
@@ -156,7 +162,8 @@ func TestADeadlineIsHeld(t *testing.T) {
 			t.Fatal(err)
 		}
 		quickest := time.Hour
-		for range 10 {
+		// A run in which the machine was busy says nothing.
+		for n := 0; n < 10 || n < 500 && quickest > want+time.Millisecond*raceFactor; n++ {
 			start := time.Now()
 			if _, err := s.Run(t.Context(), &Input{}); err == nil || !strings.Contains(err.Error(), want.String()) {
 				t.Error(err)

@@ -23,7 +23,7 @@ func replicas(t testing.TB, o redis.Options) []limit.Store {
 func open(t testing.TB, o redis.Options, observer redis.Observer) *redis.Client {
 	t.Helper()
 	if o.Timeout == 0 {
-		o.Timeout = 10 * time.Second // these tests are not about time, and the machine may be busy
+		o.Timeout = patience // these tests are not about time, and the machine may be busy
 	}
 	c, err := redis.Open(o, observer)
 	if err != nil {

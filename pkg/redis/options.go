@@ -54,7 +54,8 @@ const (
 )
 
 const (
-	// dialTimeout bounds making a connection. It may be longer than a call waits: what one call began the next one uses.
+	// dialTimeout bounds making a connection where a call has less. It may be longer than a call waits: what one call began
+	// the next one uses.
 	dialTimeout = 250 * time.Millisecond
 	// stateInterval is how often the view of a cluster is renewed, and with that how soon a failover is seen that no
 	// node tells of.
@@ -109,6 +110,8 @@ func (o *Options) connections() int {
 	return 10 * runtime.GOMAXPROCS(0)
 }
 
+func (o *Options) dialTimeout() time.Duration { return max(dialTimeout, o.Timeout) }
+
 func credentials(f func() (user, password string)) func(context.Context) (string, string, error) {
 	if f == nil {
 		return nil
@@ -127,7 +130,7 @@ func (o *Options) standalone() *goredis.Options {
 		Addr:                       strings.TrimPrefix(o.Addresses[0], "unix://"), // the library knows a path by its slash
 		CredentialsProviderContext: credentials(o.Credentials), TLSConfig: o.TLS,
 		Protocol: 2, DisableIdentity: true, MaintNotificationsConfig: noNotifications(),
-		MaxRetries: -1, DialerRetries: 1, DialTimeout: dialTimeout, ReadTimeout: o.Timeout, WriteTimeout: o.Timeout,
+		MaxRetries: -1, DialerRetries: 1, DialTimeout: o.dialTimeout(), ReadTimeout: o.Timeout, WriteTimeout: o.Timeout,
 		ContextTimeoutEnabled: true, PoolTimeout: o.Timeout, PoolSize: o.connections(), PipelinePoolSize: -1,
 		ReadBufferSize: bufferSize, WriteBufferSize: bufferSize,
 	}
@@ -138,7 +141,7 @@ func (o *Options) failover() *goredis.FailoverOptions {
 		MasterName: o.Master, SentinelAddrs: o.Addresses,
 		CredentialsProviderContext: credentials(o.Credentials), TLSConfig: o.TLS,
 		Protocol: 2, DisableIdentity: true,
-		MaxRetries: -1, DialerRetries: 1, DialTimeout: dialTimeout, ReadTimeout: o.Timeout, WriteTimeout: o.Timeout,
+		MaxRetries: -1, DialerRetries: 1, DialTimeout: o.dialTimeout(), ReadTimeout: o.Timeout, WriteTimeout: o.Timeout,
 		ContextTimeoutEnabled: true, PoolTimeout: o.Timeout, PoolSize: o.connections(), PipelinePoolSize: -1,
 		ReadBufferSize: bufferSize, WriteBufferSize: bufferSize,
 	}
@@ -153,7 +156,7 @@ func (o *Options) cluster() *goredis.ClusterOptions {
 		Addrs: o.Addresses, CredentialsProviderContext: credentials(o.Credentials), TLSConfig: o.TLS,
 		Protocol: 2, DisableIdentity: true, MaintNotificationsConfig: noNotifications(),
 		MaxRetries: -1, MinRetryBackoff: -1, MaxRetryBackoff: -1, MaxRedirects: redirects, DialerRetries: 1,
-		DialTimeout: dialTimeout, ReadTimeout: o.Timeout, WriteTimeout: o.Timeout,
+		DialTimeout: o.dialTimeout(), ReadTimeout: o.Timeout, WriteTimeout: o.Timeout,
 		ContextTimeoutEnabled: true, PoolTimeout: o.Timeout, PoolSize: o.connections(), PipelinePoolSize: -1,
 		ReadBufferSize: bufferSize, WriteBufferSize: bufferSize,
 		ClusterStateReloadInterval: stateInterval, DisableRoutingPolicies: true,

@@ -50,12 +50,12 @@ func TestACorrectedPasswordNeedsNoRestart(t *testing.T) {
 	set("wrong")
 	w := watching()
 	c := open(t, redis.Options{
-		Addresses: []string{s.Addr}, Prefix: "mine", Timeout: time.Second,
+		Addresses: []string{s.Addr}, Prefix: "mine",
 		Credentials: func() (string, string) { return "gateway", *password.Load() },
 	}, w)
-	w.wait(t, false, 5*time.Second)
+	w.wait(t, false)
 	set("secret")
-	w.wait(t, true, 5*time.Second)
+	w.wait(t, true)
 	limits := redis.NewLimits(c)
 	if v, err := limits.Draw(context.Background(), one("m")); err != nil || !v.OK {
 		t.Errorf("%+v, %v", v, err)

@@ -15,7 +15,7 @@ import (
 
 func overrides(t *testing.T, s *redistest.Server, prefix string) *redis.Overrides {
 	t.Helper()
-	c, err := redis.Open(redis.Options{Addresses: []string{s.Addr}, Timeout: 2 * time.Second, Prefix: prefix}, nil)
+	c, err := redis.Open(redis.Options{Addresses: []string{s.Addr}, Timeout: patience, Prefix: prefix}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -159,7 +159,7 @@ func TestAUserThatMayNotReadOverridesDoesNotMakeRedisCountAsDown(t *testing.T) {
 	}
 	acl()
 	c, err := redis.Open(redis.Options{
-		Addresses: []string{s.Addr}, Prefix: "mine", Timeout: 2 * time.Second, Credentials: func() (string, string) { return "gateway", "secret" },
+		Addresses: []string{s.Addr}, Prefix: "mine", Timeout: patience, Credentials: func() (string, string) { return "gateway", "secret" },
 	}, nil)
 	if err != nil {
 		t.Fatal(err)

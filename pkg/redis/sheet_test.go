@@ -78,7 +78,7 @@ func TestASheetHasKeysOfOneSlotInAClusterAndNotTooManyAnywhere(t *testing.T) {
 // Those who go together are answered as if each had gone alone: a store in memory is asked the same one after another.
 func TestQuestionsThatGoTogetherAreAnsweredAsIfEachWentAlone(t *testing.T) {
 	s := redistest.Start(t)
-	c, err := Open(Options{Addresses: []string{s.Addr}, Timeout: 10 * time.Second}, nil)
+	c, err := Open(Options{Addresses: []string{s.Addr}, Timeout: time.Minute}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -96,8 +96,22 @@ func (l *listener) shut() {
 	_ = l.inner.Close()
 }
 
-// reopen listens on the same port again.
+// A port that was given up may be somebody else's for a moment, most often the far end of a connection.
+const (
+	reopenWithin = 10 * time.Second
+	reopenEvery  = 20 * time.Millisecond
+)
+
+// reopen listens on the same port again, as soon as it can be had.
 func (l *listener) reopen() error {
+	err := l.listenAgain()
+	for late := time.Now().Add(reopenWithin); err != nil && time.Now().Before(late); err = l.listenAgain() {
+		<-time.After(reopenEvery)
+	}
+	return err
+}
+
+func (l *listener) listenAgain() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.closed || !l.isDown() {

@@ -14,11 +14,13 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/model-gateway/model-gateway/pkg/inference"
+	"github.com/model-gateway/model-gateway/pkg/internal/calm"
 	"github.com/model-gateway/model-gateway/pkg/internal/redistest"
 	"github.com/model-gateway/model-gateway/pkg/telemetry"
 )
 
 func TestMain(m *testing.M) {
+	casesWithin, replayWithin = time.Minute, time.Minute
 	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/redis/go-redis/v9/internal/pool.(*ConnPool).tryDial"))
 }
 
@@ -810,9 +812,15 @@ func TestAThousandScriptsAreSoonLoadedAndTheirMemoryIsKnown(t *testing.T) {
 	for i := range 1000 {
 		files[fmt.Sprintf("model-%d.lua", i)] = fmt.Sprintf("-- %d\n%s", i, canary)
 	}
-	begun := time.Now()
-	f := fix(t, files, func(o *Options) { o.StateDir = nil })
-	took := time.Since(begun)
+	var f *fixture
+	calm.Moment(t, func() error {
+		begun := time.Now()
+		f = fix(t, files, func(o *Options) { o.StateDir = nil })
+		if took := time.Since(begun); took > 20*time.Second {
+			return fmt.Errorf("it took %v", took)
+		}
+		return nil
+	})
 	var sum int64
 	for _, i := range f.List() {
 		if i.State != StateOK || i.Memory <= 0 {
@@ -820,11 +828,11 @@ func TestAThousandScriptsAreSoonLoadedAndTheirMemoryIsKnown(t *testing.T) {
 		}
 		sum += i.Memory
 	}
-	t.Logf("1000 scripts: %v, %d bytes each", took, sum/1000)
-	if took > 20*time.Second || sum > 100<<20 {
-		t.Errorf("it took %v and %d bytes", took, sum)
+	t.Logf("1000 scripts: %d bytes each", sum/1000)
+	if sum > 100<<20 {
+		t.Errorf("it took %d bytes", sum)
 	}
-	begun = time.Now()
+	begun := time.Now()
 	if err := f.Reload(); err != nil {
 		t.Error(err)
 	}

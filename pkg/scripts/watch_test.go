@@ -11,18 +11,24 @@ import (
 	"time"
 
 	"github.com/model-gateway/model-gateway/pkg/inference"
+	"github.com/model-gateway/model-gateway/pkg/internal/calm"
 	"github.com/model-gateway/model-gateway/pkg/internal/redistest"
 )
 
 func TestASavedFileIsInForceWithinASecondHoweverItIsSaved(t *testing.T) {
 	f := fix(t, map[string]string{"fraud.lua": answering("model_v1")})
 	follows(t, f)
-	begun := time.Now()
-	f.write("fraud.lua", answering("model_v2")) // in place
-	f.eventually("fraud", "model_v2")
-	if took := time.Since(begun); took > 3*time.Second { // one on a machine that is not busy
-		t.Errorf("it took %v", took)
-	}
+	calm.Moment(t, func() error {
+		f.write("fraud.lua", answering("model_v1"))
+		f.eventually("fraud", "model_v1")
+		begun := time.Now()
+		f.write("fraud.lua", answering("model_v2")) // in place
+		f.eventually("fraud", "model_v2")
+		if took := time.Since(begun); took > 3*time.Second { // one on a machine that is not busy
+			return fmt.Errorf("it took %v", took)
+		}
+		return nil
+	})
 	f.write(".fraud.lua.swp", answering("model_v3")) // beside it, and then over it
 	if err := os.Rename(filepath.Join(f.dir, ".fraud.lua.swp"), filepath.Join(f.dir, "fraud.lua")); err != nil {
 		t.Fatal(err)
@@ -97,7 +103,7 @@ func TestAThousandReloadsUnderLoadDecideNothingWrongly(t *testing.T) {
 		callers.Go(func() {
 			c := &inference.Call{Model: fraud, Identity: inference.Identity{User: "u1"}, Head: inference.Head{Model: "fraud"}}
 			last := -1
-			for !stop.Load() {
+			for !stop.Load() || decided.Load() < int64(reloads) {
 				c.Start = time.Now()
 				target, reason, ok := f.Decide(t.Context(), "fraud", "fraud", c)
 				var version int
@@ -125,7 +131,7 @@ func TestAThousandReloadsUnderLoadDecideNothingWrongly(t *testing.T) {
 	}
 	stop.Store(true)
 	callers.Wait()
-	if wrong.Load() > 0 || decided.Load() < int64(reloads) {
+	if wrong.Load() > 0 {
 		t.Errorf("%d of %d decisions were wrong", wrong.Load(), decided.Load())
 	}
 	redistest.Eventually(t, func() error { // callers have returned, and yet a goroutine may still be on its way out

@@ -71,6 +71,9 @@ func (f fakeControl) Do(ctx context.Context, c *inference.Call, method string, r
 
 const maxMessage = 1 << 20
 
+// patience is how long a test waits for what comes at once where nothing is wrong.
+const patience = time.Minute
+
 // start serves f on loopback and connects to it.
 func start(t *testing.T, f *fake) *grpc.ClientConn {
 	t.Helper()
@@ -88,7 +91,7 @@ func start(t *testing.T, f *fake) *grpc.ClientConn {
 	}
 	t.Cleanup(func() {
 		_ = conn.Close()
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		defer cancel()
 		front.Drain(ctx)
 		served.Wait()
@@ -556,7 +559,7 @@ func TestAHealthWatchDoesNotHoldUpTheDrain(t *testing.T) {
 	if _, err := watch.Recv(); err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	if !front.Drain(ctx) {
 		t.Error("it was cut")

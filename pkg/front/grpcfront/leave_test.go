@@ -43,7 +43,7 @@ func serveWith(t *testing.T, f *fake, o Options) (*Front, string) {
 	var served sync.WaitGroup
 	served.Go(func() { _ = front.Serve(l) })
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		defer cancel()
 		front.Drain(ctx)
 		served.Wait()

@@ -48,7 +48,7 @@ func serveUntaken(t *testing.T, f *fake, r *room.Room, most int, timeout time.Du
 	}
 	t.Cleanup(func() {
 		_ = conn.Close()
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		defer cancel()
 		front.Drain(ctx)
 		served.Wait()
@@ -64,7 +64,7 @@ func roomy() *room.Room { return room.New(room.Options{Bytes: 1 << 30}) }
 // settled waits until the room is empty again: answers are given back when they are on the wire, which is after their call.
 func settled(t *testing.T, r *room.Room) {
 	t.Helper()
-	for end := time.Now().Add(10 * time.Second); ; {
+	for end := time.Now().Add(patience); ; {
 		s := r.State()
 		if s.Bytes == 0 && s.Reads == 0 {
 			return
@@ -196,7 +196,7 @@ func TestALargeAnswerCountsUntilItsClientHasTakenIt(t *testing.T) {
 	if _, err := s.Header(); err != nil { // the answer is on its way, and its client takes none of it
 		t.Fatal(err)
 	}
-	for end := time.Now().Add(10 * time.Second); r.State().Bytes < size; {
+	for end := time.Now().Add(patience); r.State().Bytes < size; {
 		if time.Now().After(end) {
 			t.Fatalf("held are %+v", r.State())
 		}

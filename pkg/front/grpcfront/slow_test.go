@@ -202,7 +202,7 @@ func TestThousandsOfSlowClientsFillNoMoreThanTheirRoom(t *testing.T) {
 	var tr *tricklers
 	heap := heapWhile(func() {
 		tr = trickle(t, address, conns, streams, sent)
-		for end := time.Now().Add(30 * time.Second); tr.ended.Load() < int64(conns*streams)-2*most/room.First; {
+		for end := time.Now().Add(patience); tr.ended.Load() < int64(conns*streams)-2*most/room.First; {
 			if time.Now().After(end) {
 				t.Fatalf("%d of %d slow clients were refused, %+v", tr.ended.Load(), conns*streams, r.State())
 			}
@@ -240,7 +240,7 @@ func TestALargeMessageThatTakesTooLongEndsItsStreamAndGivesItsRoomBack(t *testin
 	var served sync.WaitGroup
 	served.Go(func() { _ = front.Serve(l) })
 	tr := trickle(t, l.Addr().String(), 1, 3, part)
-	for end := time.Now().Add(10 * time.Second); tr.ended.Load() < 3; {
+	for end := time.Now().Add(patience); tr.ended.Load() < 3; {
 		if time.Now().After(end) {
 			t.Fatalf("%d of 3 were ended", tr.ended.Load())
 		}
@@ -279,10 +279,11 @@ func TestASlowModelIsSentNoMoreThanThereIsRoomFor(t *testing.T) {
 					refused.Add(1)
 				default:
 					other.Add(1)
+					t.Log(err)
 				}
 			})
 		}
-		for end := time.Now().Add(20 * time.Second); refused.Load() < 150-2*most/size-1; {
+		for end := time.Now().Add(patience); refused.Load() < 150-2*most/size-1; {
 			if time.Now().After(end) {
 				t.Errorf("%d refused, %d others, %+v", refused.Load(), other.Load(), r.State())
 				break

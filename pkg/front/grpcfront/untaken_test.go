@@ -3,6 +3,7 @@ package grpcfront
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"testing"
 	"time"
@@ -15,6 +16,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/model-gateway/model-gateway/pkg/inference"
+	"github.com/model-gateway/model-gateway/pkg/internal/calm"
 	"github.com/model-gateway/model-gateway/pkg/internal/room"
 	inferencepb "github.com/model-gateway/model-gateway/proto/ml/inference"
 )
@@ -48,12 +50,20 @@ func idler(t *testing.T, conn *grpc.ClientConn, method string, messages, size in
 // holds waits until at least so many bytes are held.
 func holds(t *testing.T, r *room.Room, bytes int64) {
 	t.Helper()
-	for end := time.Now().Add(10 * time.Second); r.State().Bytes < bytes; {
+	if err := reaches(r, bytes, patience); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// reaches waits for at most so long until at least so many bytes are held.
+func reaches(r *room.Room, bytes int64, within time.Duration) error {
+	for end := time.Now().Add(within); r.State().Bytes < bytes; {
 		if time.Now().After(end) {
-			t.Fatalf("held are only %+v, not %d bytes", r.State(), bytes)
+			return fmt.Errorf("held are only %+v, not %d bytes", r.State(), bytes)
 		}
 		<-time.After(time.Millisecond)
 	}
+	return nil
 }
 
 func TestAnswersHalfWrittenGiveTheirRoomBackWhenTheirConnectionDies(t *testing.T) {
@@ -88,23 +98,26 @@ func TestAnswersHalfWrittenGiveTheirRoomBackWhenTheirConnectionDies(t *testing.T
 func TestAnAnswerStuckInTheMiddleOfAFrameGivesItsRoomBackOnceItsClientIsGoneOrTooLate(t *testing.T) {
 	for name, timeout := range map[string]time.Duration{"gone": time.Minute, "late": time.Second} {
 		t.Run(name, func(t *testing.T) {
-			const size = 32 << 20 // more than sockets take
-			r := roomy()
-			address, _ := serveUntaken(t, answering(size), r, 40<<20, timeout)
-			c := raw(t, address)
-			if err := c.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1<<31 - 1}); err != nil {
-				t.Fatal(err)
-			}
-			_ = c.WriteWindowUpdate(0, 1<<30)
-			_ = c.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: callHeaders(), EndHeaders: true})
-			if err := c.WriteData(1, true, make([]byte, 5)); err != nil { // an empty message
-				t.Fatal(err)
-			}
-			holds(t, r, size)
-			if name == "gone" {
-				_ = c.Conn.Close()
-			}
-			settled(t, r)
+			const size = 32 << 20         // more than sockets take
+			calm.Moment(t, func() error { // in which it is seen that the answer is held
+				r := roomy()
+				address, _ := serveUntaken(t, answering(size), r, 40<<20, timeout)
+				c := raw(t, address)
+				if err := c.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1<<31 - 1}); err != nil {
+					t.Fatal(err)
+				}
+				_ = c.WriteWindowUpdate(0, 1<<30)
+				_ = c.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: callHeaders(), EndHeaders: true})
+				if err := c.WriteData(1, true, make([]byte, 5)); err != nil { // an empty message
+					t.Fatal(err)
+				}
+				err := reaches(r, size, 10*time.Second)
+				if name == "gone" {
+					_ = c.Conn.Close()
+				}
+				settled(t, r)
+				return err
+			})
 		})
 	}
 }
@@ -120,10 +133,10 @@ func TestAnAnswerThatIsNotTakenInTimeEndsItsConnection(t *testing.T) {
 	if err := s.RecvMsg(&inferencepb.PredictionResponse{}); status.Code(err) != codes.Unavailable {
 		t.Errorf("its client is told %v", err)
 	}
-	// It may come again.
-	if _, err := inferencepb.NewInferenceServiceClient(conn).Predict(t.Context(), &inferencepb.PredictionRequest{ModelName: "fraud"}, grpc.WaitForReady(true)); err != nil {
-		t.Error(err)
-	}
+	calm.Moment(t, func() error { // it may come again, and take its answer in time
+		_, err := inferencepb.NewInferenceServiceClient(conn).Predict(t.Context(), &inferencepb.PredictionRequest{ModelName: "fraud"}, grpc.WaitForReady(true))
+		return err
+	})
 }
 
 // narrow is a client whose windows do not grow.
@@ -155,12 +168,20 @@ func TestSmallCallsAreServedBesideMessagesWhoseAnswersWaitBehindUntakenOnes(t *t
 }
 
 func TestAStreamWhoseAnswersWaitTooLongEndsWithAReasonAndItsConnectionLivesOn(t *testing.T) {
+	calm.Moment(t, func() error { return tooLong(t) })
+}
+
+// The error is that the moment was missed in which messages wait.
+func tooLong(t *testing.T) error {
 	r := roomy()
 	address, _ := serveUntaken(t, answering(room.Small-100), r, 4<<20, time.Second)
 	conn := narrow(t, address)
 	s := idler(t, conn, inferencepb.InferenceService_PredictStream_FullMethodName, 8, 200_000)
-	holds(t, r, 4*200_000) // messages whose answers wait behind others
+	held := reaches(r, 4*200_000, 10*time.Second) // messages whose answers wait behind others
 	settled(t, r)
+	if held != nil {
+		return held
+	}
 	took := 0
 	for {
 		err := s.RecvMsg(&inferencepb.PredictionResponse{})
@@ -177,8 +198,9 @@ func TestAStreamWhoseAnswersWaitTooLongEndsWithAReasonAndItsConnectionLivesOn(t 
 		t.Error("all answers were to be had")
 	}
 	if _, err := inferencepb.NewInferenceServiceClient(conn).Predict(t.Context(), &inferencepb.PredictionRequest{ModelName: "fraud"}); err != nil {
-		t.Errorf("another call: %v", err)
+		return fmt.Errorf("another call: %w", err) // which has a second to take its answer, too
 	}
+	return nil
 }
 
 func TestSmallCallsAreServedWhileOtherClientsDoNotTakeTheirAnswers(t *testing.T) {

@@ -14,12 +14,12 @@ import (
 
 // ask sends one command over a connection of its own. Elements of lists come back a line each.
 func ask(addr string, command []string) (string, error) {
-	conn, err := net.DialTimeout("tcp", addr, 2*time.Second)
+	conn, err := net.DialTimeout("tcp", addr, 10*time.Second)
 	if err != nil {
 		return "", err
 	}
 	defer func() { _ = conn.Close() }()
-	if err := conn.SetDeadline(time.Now().Add(5 * time.Second)); err != nil {
+	if err := conn.SetDeadline(time.Now().Add(30 * time.Second)); err != nil {
 		return "", err
 	}
 	if _, err := io.WriteString(conn, request(command)); err != nil {
@@ -46,7 +46,7 @@ type subscription struct {
 // subscribe returns once the server has agreed to tell.
 func subscribe(t testing.TB, addr, channel string) *subscription {
 	t.Helper()
-	conn, err := net.DialTimeout("tcp", addr, 2*time.Second)
+	conn, err := net.DialTimeout("tcp", addr, 10*time.Second)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -32,7 +32,7 @@ type Server struct {
 }
 
 // patience is how long anything may take on a busy machine: sentinels that were starved do nothing for 30 s.
-const patience = 90 * time.Second
+const patience = 3 * time.Minute
 
 // Binary finds a redis-server: where REDIS_SERVER says, where rig/redis.sh installs it, or on the path.
 func Binary(t testing.TB) string {
@@ -66,31 +66,43 @@ func Binary(t testing.TB) string {
 // Start starts a Redis of its own with more arguments, as on its command line, and waits until it answers.
 func Start(t testing.TB, args ...string) *Server {
 	t.Helper()
-	return start(t, Binary(t), Port(t), args...)
+	return start(t, Binary(t), args...)
 }
 
-func start(t testing.TB, binary string, port int, args ...string) *Server {
+func start(t testing.TB, binary string, args ...string) *Server {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "redis") //nolint:usetesting // t.TempDir makes paths that are too long for a socket
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	s := &Server{
-		Addr: net.JoinHostPort("127.0.0.1", strconv.Itoa(port)), Socket: filepath.Join(dir, "socket"), t: t, binary: binary,
-		args: append([]string{
-			"--port", strconv.Itoa(port), "--bind", "127.0.0.1", "--dir", dir, "--save", "", "--appendonly", "no",
-			"--unixsocket", filepath.Join(dir, "socket"), "--protected-mode", "no", "--repl-diskless-sync-delay", "0",
-			"--daemonize", "no",
-		}, args...),
+	for range 5 { // somebody else may take the port first
+		port := Port(t)
+		s := &Server{
+			Addr: net.JoinHostPort("127.0.0.1", strconv.Itoa(port)), Socket: filepath.Join(dir, "socket"), t: t, binary: binary,
+			args: append([]string{
+				"--port", strconv.Itoa(port), "--bind", "127.0.0.1", "--dir", dir, "--save", "", "--appendonly", "no",
+				"--unixsocket", filepath.Join(dir, "socket"), "--protected-mode", "no", "--repl-diskless-sync-delay", "0",
+				"--daemonize", "no",
+			}, args...),
+		}
+		if err = s.launch(); err == nil {
+			t.Cleanup(s.Stop)
+			return s
+		}
 	}
-	s.Restart()
-	t.Cleanup(s.Stop)
-	return s
+	t.Fatal(err)
+	return nil
 }
 
 // Restart starts the server again where it was. It remembers nothing.
 func (s *Server) Restart() {
+	s.t.Helper()
+	Eventually(s.t, s.launch) // whoever took the port meanwhile gives it back
+}
+
+// launch starts the process and waits until it answers; the error is that it ended instead.
+func (s *Server) launch() error {
 	s.t.Helper()
 	s.output = &lockedBuffer{}
 	s.cmd = exec.Command(s.binary, s.args...)
@@ -100,10 +112,12 @@ func (s *Server) Restart() {
 	}
 	s.exited = make(chan struct{})
 	go func(cmd *exec.Cmd, exited chan struct{}) { _ = cmd.Wait(); close(exited) }(s.cmd, s.exited)
+	var ended error
 	Eventually(s.t, func() error {
 		select {
 		case <-s.exited:
-			s.t.Fatalf("redis-server ended at once:\n%s", s.output)
+			ended = fmt.Errorf("redis-server ended at once:\n%s", s.output)
+			return nil
 		default:
 		}
 		answer, err := s.Try("PING")
@@ -112,6 +126,7 @@ func (s *Server) Restart() {
 		}
 		return err
 	})
+	return ended
 }
 
 // Stop kills the server, as a crash would.
@@ -121,7 +136,11 @@ func (s *Server) Stop() {
 }
 
 // Pause makes the server silent: connections stay open and nothing is answered. Resume ends that.
-func (s *Server) Pause() { s.signal(stop) }
+func (s *Server) Pause() {
+	s.t.Helper()
+	s.signal(stop)
+	Eventually(s.t, func() error { return stopped(s.cmd.Process.Pid) }) // a signal may take a while to be heeded
+}
 
 // Resume lets a paused server go on.
 func (s *Server) Resume() { s.signal(resume) }

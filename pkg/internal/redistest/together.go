@@ -19,7 +19,7 @@ func StartCluster(t testing.TB, masters int) []*Server {
 	binary := Binary(t)
 	nodes := make([]*Server, masters)
 	for i := range nodes {
-		nodes[i] = start(t, binary, Port(t), "--cluster-enabled", "yes", "--cluster-node-timeout", "5000",
+		nodes[i] = start(t, binary, "--cluster-enabled", "yes", "--cluster-node-timeout", "60000",
 			"--cluster-require-full-coverage", "no")
 		command := []string{"CLUSTER", "ADDSLOTS"}
 		for slot := slots * i / masters; slot < slots*(i+1)/masters; slot++ {
@@ -58,9 +58,9 @@ func StartSentinels(t testing.TB) *Sentinels {
 	t.Helper()
 	binary := Binary(t)
 	s := &Sentinels{Name: "limits", t: t}
-	s.Redis[0] = start(t, binary, Port(t))
+	s.Redis[0] = start(t, binary)
 	host, port, _ := net.SplitHostPort(s.Redis[0].Addr)
-	s.Redis[1] = start(t, binary, Port(t))
+	s.Redis[1] = start(t, binary)
 	s.Redis[1].Do("REPLICAOF", host, port)
 	Eventually(t, func() error {
 		if info := s.Redis[1].Do("INFO", "replication"); !strings.Contains(info, "master_link_status:up") {

@@ -66,7 +66,7 @@ const atOnce = time.Second
 // fastest is the shortest of a few runs.
 func fastest(f func()) time.Duration {
 	best := time.Hour
-	for range 3 {
+	for n := 0; n < 3 || n < 20 && best > atOnce; n++ {
 		begin := time.Now()
 		f()
 		best = min(best, time.Since(begin))

@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/model-gateway/model-gateway/pkg/internal/calm"
 	"github.com/model-gateway/model-gateway/pkg/luavm/pattern"
 )
 
@@ -454,12 +455,13 @@ func TestTheCacheIsBounded(t *testing.T) {
 }
 
 func TestAMatchOfAUsualPatternCostsLittle(t *testing.T) {
-	p := compile(t, "^user%-%d+$")
-	if n := testing.AllocsPerRun(100, func() { _, _, _ = p.Find("user-4711", 0) }); n > 0 {
-		t.Errorf("%v allocations", n)
-	}
-	p = compile(t, "^user%-(%d+)$")
-	if n := testing.AllocsPerRun(100, func() { _, _, _ = p.Find("user-4711", 0) }); n > 1 {
-		t.Errorf("%v allocations with a capture", n)
+	for text, most := range map[string]float64{"^user%-%d+$": 0, "^user%-(%d+)$": 1} {
+		p := compile(t, text)
+		calm.Moment(t, func() error { // in which few of the pool's machines are lost: the race detector throws some away
+			if n := testing.AllocsPerRun(100, func() { _, _, _ = p.Find("user-4711", 0) }); n > most {
+				return fmt.Errorf("%s: %v allocations, at most %v", text, n, most)
+			}
+			return nil
+		})
 	}
 }

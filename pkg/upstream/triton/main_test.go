@@ -20,7 +20,7 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // patience is how long a test waits for something that should come at once.
-const patience = 20 * time.Second
+const patience = time.Minute
 
 // upstream starts the servers and an upstream to all of them.
 func upstream(t testing.TB, servers tritontest.Network, change ...func(*Options)) *Upstream {

@@ -18,6 +18,7 @@ import (
 
 	"github.com/model-gateway/model-gateway/pkg/fault"
 	"github.com/model-gateway/model-gateway/pkg/inference"
+	"github.com/model-gateway/model-gateway/pkg/internal/calm"
 	"github.com/model-gateway/model-gateway/pkg/upstream/triton/tritontest"
 	mlpb "github.com/model-gateway/model-gateway/proto/ml/inference"
 	"github.com/model-gateway/model-gateway/proto/triton"
@@ -446,6 +447,11 @@ func TestASlowClientHoldsUpItsOwnStreamOnlyAndLosesNothing(t *testing.T) {
 		return nil
 	})}
 	u := one(t, s)
+	// A machine that stalls for longer than the timeouts keeps answers from us as a silent model does: that is the error.
+	calm.Moment(t, func() error { return slowBesideQuick(t, u, many) })
+}
+
+func slowBesideQuick(t *testing.T, u *Upstream, many int) error {
 	slow, quick := newClient(t, u), newClient(t, u)
 	call := slow.message()
 	call.Model.Timeouts = inference.Timeouts{FirstAnswer: time.Hour, Idle: 50 * time.Millisecond}
@@ -480,17 +486,16 @@ func TestASlowClientHoldsUpItsOwnStreamOnlyAndLosesNothing(t *testing.T) {
 	}
 	select {
 	case err := <-behind:
-		t.Errorf("the message behind the slow one ended with %v", err)
+		t.Fatalf("the message behind the slow one ended with %v", err)
 	case <-time.After(60 * time.Millisecond): // several first-answer timeouts
 	}
 	close(gate)
-	if err := receive(t, done, "end"); err != nil || n != many {
-		t.Errorf("%d answers, %v", n, err)
-	}
-	if err := receive(t, behind, "end"); err != nil {
-		t.Error(err)
-	}
+	first, next := receive(t, done, "end"), receive(t, behind, "end")
 	second.Free()
+	if first == nil && n != many {
+		t.Errorf("%d answers", n)
+	}
+	return errors.Join(first, next)
 }
 
 func TestAnEndpointIsNotBusyWithAnAnswerThatWaitsForTheClient(t *testing.T) {
@@ -643,7 +648,15 @@ func TestAThousandCancelledCallsLeaveNothingUpstream(t *testing.T) {
 			return nil
 		},
 	}
-	u := one(t, s)
+	calm.Moment(t, func() error {
+		u := one(t, s)
+		defer s.Stop()
+		defer u.Close()
+		return aThousandCancelled(t, u, arrived, gone)
+	})
+}
+
+func aThousandCancelled(t *testing.T, u *Upstream, arrived, gone <-chan struct{}) error {
 	const n = 500 // of each kind
 	ctx, cancel := context.WithCancel(t.Context())
 	var all []<-chan error
@@ -668,9 +681,7 @@ func TestAThousandCancelledCallsLeaveNothingUpstream(t *testing.T) {
 	for range all {
 		receive(t, gone, "the end upstream")
 	}
-	if took := time.Since(begin); took > 5*time.Second {
-		t.Errorf("it took %s", took)
-	}
+	took := time.Since(begin)
 	if u.InFlight("a:1") != 0 {
 		t.Errorf("%d calls are under way", u.InFlight("a:1"))
 	}
@@ -679,6 +690,10 @@ func TestAThousandCancelledCallsLeaveNothingUpstream(t *testing.T) {
 			t.Fatalf("%d connections are left", len(*e.conns.Load()))
 		}
 	}
+	if took > 5*time.Second {
+		return fmt.Errorf("it took %s", took)
+	}
+	return nil
 }
 
 func TestFramesOfStreamsAreGivenBack(t *testing.T) {
