@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import random
 import signal
 import socket
 import subprocess
@@ -18,15 +19,30 @@ class Failed(Exception):
     """The rig itself could not do its work; the text says what and why."""
 
 
+# Ports below those that the system gives to whoever connects: nobody takes one before its server does, or while it is down.
+PORTS = range(22_000, 32_000)
+# Those that have been given away, to servers that may not have begun to listen.
+GIVEN = set()
+
+
 def free_ports(n):
-    """n ports that nobody uses now. All are held until the last is found, so that they differ."""
+    """n ports that nobody uses now, and that were not given away before."""
     held = []
     try:
-        for _ in range(n):
+        for port in random.sample(PORTS, 1000):
+            if port in GIVEN:
+                continue
             s = socket.socket()
-            s.bind(("127.0.0.1", 0))
+            try:
+                s.bind(("127.0.0.1", port))
+            except OSError:
+                s.close()
+                continue
             held.append(s)
-        return [s.getsockname()[1] for s in held]
+            GIVEN.add(port)
+            if len(held) == n:
+                return [s.getsockname()[1] for s in held]
+        raise Failed(f"there are no {n} free ports")
     finally:
         for s in held:
             s.close()

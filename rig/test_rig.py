@@ -6,6 +6,7 @@ import pytest
 
 import compare
 import compose_check
+import host
 import run
 
 
@@ -77,3 +78,33 @@ def test_the_compose_file_is_held_to_the_users(monkeypatch, tmp_path):
         (tmp_path / "docker-compose.yml").write_text(text.replace(old, new))
         with pytest.raises(compose_check.Failed):
             compose_check.compose()
+
+
+@pytest.mark.parametrize(
+    ("stands", "good", "runs", "well"),
+    [(0.0, 1, 1, True), (0.0, 2, 1, False), (1.0, 2, 2, True), (1.0, 9, host.PLAYS, False)],
+)
+def test_only_what_fails_on_a_machine_that_stalls_is_run_again(monkeypatch, stands, good, runs, well):
+    """stands: for how long the machine does; good: the run that goes well."""
+    monkeypatch.setattr(host.Host, "seen", lambda self: (self._stop.set(), stands)[1])
+    played = []
+
+    def play():
+        played.append(1)
+        return len(played) == good
+
+    assert host.again(play, "x") is well and len(played) == runs
+
+
+def test_a_clock_that_stands_still_is_seen(monkeypatch):
+    watch = host.Host()
+    ahead = 5.0
+    real = host.time.monotonic
+    monkeypatch.setattr(host.time, "monotonic", lambda: real() + ahead)
+    watch._stop.wait(5 * host.TICK)
+    assert watch.seen() >= ahead - 1
+
+
+def test_ports_of_servers_are_none_that_callers_are_given():
+    ports = [p for _ in range(10) for p in run.free_ports(20)]
+    assert len(set(ports)) == 200 and all(p in range(22_000, 32_000) for p in ports)

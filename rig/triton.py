@@ -76,8 +76,7 @@ class Triton(Proc):
                 self.wait_http(f"http://{self.http}/v2/health/ready", seconds)
                 return
             except BaseException as e:
-                crashed = isinstance(e, Failed) and (self.p.returncode or 0) < 0
-                if crashed and tries_left:
+                if isinstance(e, Failed) and (self.p.returncode or 0) <= 0 and tries_left:  # a crash, or it hangs
                     super().stop()
                     continue
                 self.stop()

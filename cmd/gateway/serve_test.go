@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"os"
@@ -165,13 +166,23 @@ func TestServeFollowsItsFileAndSignalsAndEndsCleanly(t *testing.T) {
 	}
 }
 
-func TestTheSandboxFollowsItsFile(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0") // for a port that is free
-	if err != nil {
-		t.Fatal(err)
+// freeAddress is one that nobody listens on, below those that the system gives to whoever connects: it stays free.
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	for range 1000 {
+		l, err := net.Listen("tcp", fmt.Sprint("127.0.0.1:", 22000+rand.IntN(10000)))
+		if err != nil {
+			continue
+		}
+		defer func() { _ = l.Close() }()
+		return l.Addr().String()
 	}
-	triton := l.Addr().String()
-	_ = l.Close()
+	t.Fatal("there is no free port")
+	return ""
+}
+
+func TestTheSandboxFollowsItsFile(t *testing.T) {
+	triton := freeAddress(t)
 	file := filepath.Join(t.TempDir(), "gateway.yaml")
 	write := func(stable string) {
 		t.Helper()

@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"strings"
 	"sync/atomic"
@@ -23,6 +22,7 @@ import (
 
 	"github.com/model-gateway/model-gateway/pkg/inference"
 	"github.com/model-gateway/model-gateway/pkg/internal/calm"
+	"github.com/model-gateway/model-gateway/pkg/internal/redistest"
 	"github.com/model-gateway/model-gateway/pkg/sandbox"
 	"github.com/model-gateway/model-gateway/pkg/stats"
 	"github.com/model-gateway/model-gateway/pkg/upstream/triton"
@@ -212,12 +212,7 @@ func (r *rig) awaitOK(t *testing.T) {
 }
 
 func TestAGatewayThatStartsWithoutTritonAnswersAHalfForAnyName(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	address := l.Addr().String()
-	_ = l.Close() // nobody is there
+	address := fmt.Sprint("127.0.0.1:", redistest.Port(t)) // nobody is there
 	r := begin(t, "", map[string]string{"TRITON_GRPC_HOST": address})
 	for way, want := range asHalves(false) {
 		if said := r.said(t, way); said != want {
@@ -240,12 +235,7 @@ func TestAGatewayThatStartsWithoutTritonAnswersAHalfForAnyName(t *testing.T) {
 }
 
 func TestARouteOfWhichNothingIsKnownIsAnsweredFor(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	address := l.Addr().String()
-	_ = l.Close()
+	address := fmt.Sprint("127.0.0.1:", redistest.Port(t))
 	r := begin(t, fmt.Sprintf("version: 1\nupstreams: {triton: {endpoints: %q}}\nmodels: [{name: fraud, fallback: {score: 0.5, protocols: [predict, v2]}}]\n", address), nil)
 	want := asHalves(true)
 	want["ModelInfer"] = "true fraud score FP32 [1] " + half // one FP32, since nobody has said more

@@ -100,6 +100,9 @@ func beginWith(t testing.TB, yaml string, env map[string]string, change func(*co
 		t.Fatal(err)
 	}
 	ports, err := Listen(cfg)
+	for late := time.Now().Add(patience); err != nil && time.Now().Before(late); ports, err = Listen(cfg) {
+		<-time.After(20 * time.Millisecond) // a port that a gateway had before may be somebody else's for a moment
+	}
 	if err != nil {
 		t.Fatal(err)
 	}

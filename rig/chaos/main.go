@@ -100,8 +100,21 @@ func (s scenario) casts(o options) []string {
 	return []string{s.short}
 }
 
-// one plays one scenario and tells how it went.
+// one plays one scenario and tells how it went; again, if it did not hold and the machine stalled meanwhile.
 func one(ctx context.Context, o options, s scenario) (row, bool) {
+	for n := 1; ; n++ {
+		h := watchHost()
+		r, held := once(ctx, o, s)
+		stalled, longest, late := h.seen()
+		if held || !stalled || n == plays || ctx.Err() != nil {
+			return r, held
+		}
+		fmt.Printf("   the machine stood still for %v meanwhile, %v in all: played again\n", longest.Round(time.Millisecond), late.Round(time.Millisecond))
+	}
+}
+
+// once plays one scenario once.
+func once(ctx context.Context, o options, s scenario) (row, bool) {
 	b := &bench{Context: ctx, options: o, name: s.name, detect: -1, recovery: -1}
 	began := time.Now()
 	func() {

@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 )
@@ -117,6 +119,15 @@ func await(ctx context.Context, p *process, patience time.Duration, ok func(cont
 	}
 }
 
+// Ports of servers are below those that the system gives to whoever connects: a server that comes back finds its port free.
+const (
+	lowestPort = 22000
+	ports      = 10000
+)
+
+// given are the ports that have been given away, to servers that may not have begun to listen.
+var given sync.Map
+
 // freeAddresses gives n addresses of this machine that nobody listens on.
 func freeAddresses(n int) ([]string, error) {
 	var addresses []string
@@ -126,15 +137,22 @@ func freeAddresses(n int) ([]string, error) {
 			_ = l.Close()
 		}
 	}()
-	for range n {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			return nil, err
+	var err error
+	for range 100 * n {
+		var l net.Listener
+		port := lowestPort + rand.IntN(ports)
+		if _, taken := given.LoadOrStore(port, true); taken {
+			continue
+		}
+		if l, err = net.Listen("tcp", fmt.Sprint("127.0.0.1:", port)); err != nil {
+			continue
 		}
 		held = append(held, l)
-		addresses = append(addresses, l.Addr().String())
+		if addresses = append(addresses, l.Addr().String()); len(addresses) == n {
+			return addresses, nil
+		}
 	}
-	return addresses, nil
+	return nil, fmt.Errorf("no %d free ports: %w", n, err)
 }
 
 var errNot = errors.New("not so")

@@ -19,12 +19,40 @@ import time
 import grpc
 import numpy as np
 import pytest
+from _pytest.runner import runtestprotocol
 
 import calls
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 sys.dont_write_bytecode = True
+sys.path.insert(0, str(ROOT / "rig"))
+import host  # noqa: E402
 RESULTS = {"flavour": os.environ.get("FLAVOUR", "real"), "outcomes": {}, "numbers": {}}
+
+
+def pytest_runtest_protocol(item, nextitem):
+    """A test that fails while the machine stalls is run again; see host.py."""
+    item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
+    reports = []
+
+    def play():
+        name = name_of(item)
+        for table in (RESULTS["outcomes"], RESULTS["numbers"]):
+            for key in [k for k in table if k == name or k.startswith(name + "/")]:
+                del table[key]
+        reports[:] = runtestprotocol(item, nextitem=nextitem, log=False)
+        return not any(r.failed for r in reports)
+
+    host.again(play, item.nodeid)
+    for r in reports:
+        item.ihook.pytest_runtest_logreport(report=r)
+    item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
+    return True
+
+
+def name_of(node):
+    """What results are kept under."""
+    return node.nodeid.split("/")[-1]
 
 
 def pytest_sessionfinish(session, exitstatus):
@@ -92,7 +120,7 @@ def pinging(address):
     )  # fmt: skip
     states = []
     channel.subscribe(lambda state: states.append(state.name), try_to_connect=True)
-    grpc.channel_ready_future(channel).result(10)
+    grpc.channel_ready_future(channel).result(60)
     yield channel, time.monotonic(), states
     channel.close()
 
@@ -119,4 +147,4 @@ class Record:
 
 @pytest.fixture
 def record(request):
-    return Record(request.node.nodeid.split("/")[-1])
+    return Record(name_of(request.node))

@@ -20,7 +20,7 @@ import (
 )
 
 // patience is how long anything may take on a busy machine.
-const patience = 60 * time.Second
+const patience = 3 * time.Minute
 
 // Server is one process.
 type Server struct {
@@ -69,6 +69,23 @@ func Start(t testing.TB, targets ...string) *Server {
 	if err := os.WriteFile(filepath.Join(dir, "prometheus.yml"), []byte(settings), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	var s *Server
+	for n := range 5 { // somebody else may take the port first
+		s = start(t, binary, dir, filepath.Join(dir, fmt.Sprint("data-", n)))
+		if s.ready() {
+			break
+		}
+	}
+	t.Cleanup(s.Stop)
+	s.Eventually(func() error {
+		_, err := s.get("/-/ready")
+		return err
+	})
+	return s
+}
+
+func start(t testing.TB, binary, dir, data string) *Server {
+	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -76,18 +93,30 @@ func Start(t testing.TB, targets ...string) *Server {
 	addr := l.Addr().String()
 	_ = l.Close() // it takes the port by itself
 	s := &Server{URL: "http://" + addr, t: t, exited: make(chan struct{})}
-	s.cmd = exec.Command(binary, "--config.file="+filepath.Join(dir, "prometheus.yml"), "--storage.tsdb.path="+filepath.Join(dir, "data"), "--web.listen-address="+addr, "--log.level=warn")
+	s.cmd = exec.Command(binary, "--config.file="+filepath.Join(dir, "prometheus.yml"), "--storage.tsdb.path="+data, "--web.listen-address="+addr, "--log.level=warn")
 	s.cmd.Stdout, s.cmd.Stderr = &s.output, &s.output
 	if err := s.cmd.Start(); err != nil {
 		t.Fatalf("starting %s: %v", binary, err)
 	}
 	go func() { _ = s.cmd.Wait(); close(s.exited) }()
-	t.Cleanup(s.Stop)
-	s.Eventually(func() error {
-		_, err := s.get("/-/ready")
-		return err
-	})
 	return s
+}
+
+// ready waits until the server is, or has ended.
+func (s *Server) ready() bool {
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for late := time.Now().Add(patience); time.Now().Before(late); {
+		select {
+		case <-s.exited:
+			return false
+		case <-tick.C:
+			if _, err := s.get("/-/ready"); err == nil {
+				return true
+			}
+		}
+	}
+	return true // whoever waits for it tells why it is not
 }
 
 // Stop kills the server, as a crash would.
@@ -120,7 +149,7 @@ func (s *Server) Eventually(try func() error) {
 }
 
 func (s *Server) get(path string) (string, error) {
-	client := http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
+	client := http.Client{Timeout: 20 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
 	answer, err := client.Get(s.URL + path)
 	if err != nil {
 		return "", err

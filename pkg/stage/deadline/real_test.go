@@ -48,12 +48,13 @@ func TestARealPrometheusTellsHowLongTargetsTake(t *testing.T) {
 	client := promquery.New(prometheus.URL)
 	defer client.Close()
 	key := name{"fraud", "model_v1"}
-	tell := func() latency {
-		all, err := ask(t.Context(), client)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return all[key]
+	tell := func() (l latency) {
+		prometheus.Eventually(func() error {
+			all, err := ask(t.Context(), client)
+			l = all[key]
+			return err
+		})
+		return l
 	}
 	prometheus.Eventually(func() error {
 		scraped := false
@@ -78,17 +79,21 @@ func TestARealPrometheusTellsHowLongTargetsTake(t *testing.T) {
 		}
 		return nil
 	})
-	all, err := ask(t.Context(), client)
-	if err != nil {
-		t.Fatal(err)
-	}
-	// 1 in 20 took 2.1 s, which is somewhere in the bucket from 2 to 5 s.
-	if l := all[key]; l.p999 < 2*time.Second || l.p999 > 5*time.Second || l.beyond || l.samples > 30_000 {
-		t.Errorf("of a target that is given up at 2.1 s it tells %+v", l)
-	}
-	if l := all[name{"fraud", "model_v2"}]; l.enough() || l.samples < 400 || l.samples > 700 || !l.beyond {
-		t.Errorf("of a target with too few attempts that take 90 s it tells %+v", l)
-	}
+	// Of few scrapes, the more so of late ones, Prometheus makes more than there was; the next ones set that right.
+	prometheus.Eventually(func() error {
+		all, err := ask(t.Context(), client)
+		if err != nil {
+			return err
+		}
+		// 1 in 20 took 2.1 s, which is somewhere in the bucket from 2 to 5 s.
+		if l := all[key]; l.p999 < 2*time.Second || l.p999 > 5*time.Second || l.beyond || l.samples > 30_000 {
+			return fmt.Errorf("of a target that is given up at 2.1 s it tells %+v", l)
+		}
+		if l := all[name{"fraud", "model_v2"}]; l.enough() || l.samples < 400 || l.samples > 700 || !l.beyond {
+			return fmt.Errorf("of a target with too few attempts that take 90 s it tells %+v", l)
+		}
+		return nil
+	})
 
 	// A gateway that has just begun to run takes its timeouts from there at once.
 	table := NewTable(Options{
