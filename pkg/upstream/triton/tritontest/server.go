@@ -36,6 +36,8 @@ type Server struct {
 	// Stream serves a ModelStreamInfer.
 	Stream func(s *Stream) error
 
+	Options []grpc.ServerOption // beside its own
+
 	Calls   atomic.Int64 // ModelInfer received
 	Streams atomic.Int64 // ModelStreamInfer opened
 	Open    atomic.Int64 // calls and streams under way
@@ -93,8 +95,10 @@ func (s *Server) Start() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.listener = bufconn.Listen(1 << 20)
-	s.server = grpc.NewServer(grpc.ForceServerCodecV2(wire.Codec{}), grpc.UnknownServiceHandler(s.handle),
-		grpc.MaxRecvMsgSize(1<<30), grpc.MaxSendMsgSize(1<<30), grpc.WaitForHandlers(true))
+	s.server = grpc.NewServer(append([]grpc.ServerOption{
+		grpc.ForceServerCodecV2(wire.Codec{}), grpc.UnknownServiceHandler(s.handle),
+		grpc.MaxRecvMsgSize(1 << 30), grpc.MaxSendMsgSize(1 << 30), grpc.WaitForHandlers(true),
+	}, s.Options...)...)
 	go func(g *grpc.Server, l net.Listener) { _ = g.Serve(l) }(s.server, s.listener)
 }
 
@@ -105,6 +109,18 @@ func (s *Server) Stop() {
 	if s.server != nil {
 		s.server.Stop()
 		s.server = nil
+	}
+}
+
+// Leave refuses further connections, tells those there are to go away (GOAWAY), and returns when what is under way has
+// been finished, as a process does that is asked to end.
+func (s *Server) Leave() {
+	s.mu.Lock()
+	g := s.server
+	s.server = nil
+	s.mu.Unlock()
+	if g != nil {
+		g.GracefulStop()
 	}
 }
 
