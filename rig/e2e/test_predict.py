@@ -52,9 +52,12 @@ def test_compressed_messages_are_understood(stub, predict_pb2):
 
 def test_a_deadline_ends_the_call_in_time(gw, record):
     slow = request("echo", [("FP32", "FP32", np.ones((1, 1), np.float32))], params={"delay_ms": 5000})
-    out = gw.infer(slow, seconds=0.3)
+    for _ in range(10):
+        out = gw.infer(slow, seconds=0.3)
+        assert out.code == "DEADLINE_EXCEEDED"
+        if out.reason:
+            break  # else the client's own clock was faster, as on a busy machine, and nobody knows what the gateway said
     record.outcome(out)
-    assert out.code == "DEADLINE_EXCEEDED"
 
 
 def grpcurl(*args, fails=False):
