@@ -10,12 +10,16 @@ import "runtime"
 // growing in one step, while the stack is still shallow. Measured together: 0.7 of the CPU of a call without either.
 func streamWorkers() uint32 { return uint32(64 * runtime.GOMAXPROCS(0)) } //nolint:gosec // a small number
 
-// growStack makes the stack of the calling goroutine large enough for a call. It writes to the array so that the
-// compiler keeps it.
+// growStack makes the stack of the calling goroutine large enough for a call; at is below zero. The frame of a function is
+// made before its first line, so the array makes the stack grow without being used, and is not cleared for each call,
+// which was 1 % of a small one. Only the caller knows that it is not used, so the compiler keeps it.
 //
 //go:noinline
-func growStack(i int) byte {
+func growStack(at int) byte {
+	if at < 0 {
+		return 0
+	}
 	var frame [9 << 10]byte
-	frame[i] = 1
-	return frame[i/2]
+	frame[at] = 1
+	return frame[at/2]
 }

@@ -32,7 +32,7 @@ func (f *Front) unary(protocol inference.Protocol) grpc.StreamHandler {
 	method := methods[protocol]
 	peek := peekOf(protocol)
 	return func(_ any, ss grpc.ServerStream) error {
-		growStack(1)
+		growStack(-1)
 		ctx := ss.Context()
 		o := &oneMessage{peek: peek}
 		o.init(ctx, f, ss)
