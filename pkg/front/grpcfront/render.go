@@ -42,10 +42,19 @@ func quotaFailure(q *fault.Quota, text string) *errdetails.QuotaFailure {
 	}}}
 }
 
-// sendHeader sets what every answer carries, and what the upstream sent beside its own.
+// sendHeader sets what every answer carries, and what the upstream sent beside its own. It is the last to need c.Header, and
+// uses it up.
 func sendHeader(ctx context.Context, c *inference.Call) {
+	md := metadata.MD(c.Header)
+	if md == nil {
+		md = make(metadata.MD, 4)
+	}
+	for name := range md {
+		if hopByHop(name) {
+			delete(md, name)
+		}
+	}
 	values := []string{c.RequestID, "", "", ""} // one allocation for all
-	md := make(metadata.MD, 4)
 	md["x-request-id"] = values[0:1:1]
 	if c.Target != nil && c.Target.Absent == nil {
 		values[1], values[2], values[3] = c.Target.Name, c.Target.Version, c.Target.Upstream
@@ -55,11 +64,6 @@ func sendHeader(ctx context.Context, c *inference.Call) {
 	}
 	if c.Degraded != nil {
 		md["x-gateway-degraded"] = []string{fault.Of(c.Degraded.Cause).Kind.Reason()}
-	}
-	for name, v := range c.Header {
-		if !hopByHop(name) && md[name] == nil {
-			md[name] = v
-		}
 	}
 	_ = grpc.SetHeader(ctx, md) // fails only when the client is gone
 	if len(c.Trailer) > 0 {
