@@ -27,8 +27,8 @@ type batcher struct {
 
 const (
 	lanes    = 2
-	patience = time.Millisecond // once a lane is under way for so long, those who come do not wait for it
-	maxBatch = 128              // questions
+	patience = 3 * time.Millisecond // once a lane is under way for so long, those who come do not wait for it
+	maxBatch = 128                  // questions
 )
 
 // lane is a batch under way, and what is used to make it.
@@ -117,7 +117,7 @@ func (b *batcher) ask(ctx context.Context, q *question) error {
 // single round trip. b is locked.
 func (b *batcher) goes(now time.Time) bool {
 	for _, l := range b.driving {
-		if now.Sub(l.begun) < min(patience, b.budget/8) {
+		if now.Sub(l.begun) < min(patience, b.budget/4) {
 			return false
 		}
 	}
