@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"net/http/httptest"
 	"os"
 	"strings"
@@ -66,6 +67,18 @@ func TestARealPrometheusTellsHowLongTargetsTake(t *testing.T) {
 	})
 	if l := tell(); l.enough() {
 		t.Errorf("of three attempts it tells %+v", l)
+	}
+	// Nothing has happened since it began to look, so that its quantile is of nothing: NaN, as it writes it.
+	raw := 0.0
+	if err := client.Vector(t.Context(), Expression, func(labels map[string]string, v float64) {
+		if labels["part"] == partP999 && labels[telemetry.LabelTarget] == "model_v1" {
+			raw = v
+		}
+	}); err != nil || !math.IsNaN(raw) {
+		t.Errorf("of a target without calls it says %v, %v", raw, err)
+	}
+	if l := tell(); l.p999 != 0 || l.beyond {
+		t.Errorf("of NaN this makes %+v", l)
 	}
 	for range 500 {
 		metrics.Attempt(&slow, stats.OK, 90*time.Second)
