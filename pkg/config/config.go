@@ -111,6 +111,7 @@ type Upstream struct {
 	Kind        string   // Triton
 	Endpoints   []string // host:port each, no doubles
 	DNS         string   // host:port; every address the host has is an endpoint
+	DNSServer   string   // host:port of the server that is asked about DNS; "" is the system's own resolver
 	Kubernetes  *Kubernetes
 	Traceparent string // TraceSampled, TraceAlways or TraceNever
 	TLS         *ClientTLS
@@ -127,11 +128,11 @@ type Upstream struct {
 	MaxInFlight int
 }
 
-// Addresses are Endpoints, or the one dns:///host:port or k8s:///namespace/service:port.
+// Addresses are Endpoints, or the one dns://[server]/host:port or k8s:///namespace/service:port.
 func (u Upstream) Addresses() []string {
 	switch {
 	case u.DNS != "":
-		return []string{"dns:///" + u.DNS}
+		return []string{"dns://" + u.DNSServer + "/" + u.DNS}
 	case u.Kubernetes != nil:
 		return []string{u.Kubernetes.String()}
 	}

@@ -45,6 +45,28 @@ models:
 	}
 }
 
+func TestADNSServerMayBeNamed(t *testing.T) {
+	for target, want := range map[string]string{
+		"dns:///triton:8001":               "dns:///triton:8001",
+		"dns://10.0.0.10/triton:8001":      "dns://10.0.0.10:53/triton:8001",
+		"dns://10.0.0.10:8600/triton:8001": "dns://10.0.0.10:8600/triton:8001",
+		"dns://[::1]/triton:8001":          "dns://[::1]:53/triton:8001",
+		"dns://ns.local:53/triton:8001":    "dns://ns.local:53/triton:8001",
+	} {
+		c, err := Parse("dns.yaml", []byte("upstreams: {triton: {endpoints: \""+target+"\"}}"), func(string) string { return "" })
+		if err != nil {
+			t.Error(err)
+		} else if got := c.Upstreams[0].Addresses(); len(got) != 1 || got[0] != want {
+			t.Errorf("%s is %v, want %s", target, got, want)
+		}
+	}
+	for _, target := range []string{"dns://triton:8001", "dns://10.0.0.10:0/triton:8001", "dns://a b/triton:8001", "dns://10.0.0.10/triton", "dns://10.0.0.10/a/b:1", "dns://:53/triton:8001"} {
+		if _, err := Parse("dns.yaml", []byte("upstreams: {triton: {endpoints: \""+target+"\"}}"), func(string) string { return "" }); err == nil {
+			t.Errorf("%s is taken", target)
+		}
+	}
+}
+
 func TestPingsThatTritonTakesForAnAttackAreRefusedUnlessItsFlagsAreSaidToPermitThem(t *testing.T) {
 	_, err := Parse("endpoints.yaml", []byte(`
 version: 1

@@ -213,7 +213,8 @@ type AccessRuleFile struct {
 type UpstreamFile struct {
 	// Kind of server. Absent: triton.
 	Kind string `yaml:"kind" jsonschema:"enum=triton"`
-	// Endpoints is a host:port, a list of them, dns:///host:port for every address the host has, or
+	// Endpoints is a host:port, a list of them, dns:///host:port for every address the host has (dns://server/host:port asks
+	// that DNS server, in place of the system's own resolver), or
 	// k8s:///namespace/service:port for every ready pod of a service in the gateway's own cluster; without a namespace it is
 	// the gateway's own.
 	Endpoints OneOrMany `yaml:"endpoints"`

@@ -27,10 +27,11 @@ const (
 	maxLabel         = 63 // bytes of a name in Kubernetes
 )
 
-// find notes where the addresses of u are found: target is dns:///host:port or k8s:///namespace/service:port.
+// find notes where the addresses of u are found: target is dns:///host:port, dns://server/host:port or
+// k8s:///namespace/service:port.
 func (u *Upstream) find(target string) (err error) {
 	if !strings.HasPrefix(target, "k8s:") {
-		u.DNS, err = parseDNS(target)
+		u.DNSServer, u.DNS, err = parseDNS(target)
 		return err
 	}
 	k, err := parseKubernetes(target)

@@ -86,17 +86,28 @@ func checkEndpoint(e string) error {
 	return checkHostPort(e, false)
 }
 
-// parseDNS gives the host:port of dns:///host:port.
-func parseDNS(target string) (string, error) {
+// dnsPort is where name servers listen.
+const dnsPort = "53"
+
+// parseDNS gives the host:port of dns:///host:port, and the server of dns://server/host:port, with its port.
+func parseDNS(target string) (server, addr string, err error) {
 	scheme, rest, _ := strings.Cut(target, "://")
 	if scheme != "dns" {
-		return "", fmt.Errorf("%s:// is not served by this version; use host:port, a list of them, dns:///host:port or %s", clip(scheme), kubernetesForm)
+		return "", "", fmt.Errorf("%s:// is not served by this version; use host:port, a list of them, dns:///host:port or %s", clip(scheme), kubernetesForm)
 	}
-	addr, ok := strings.CutPrefix(rest, "/")
+	server, addr, ok := strings.Cut(rest, "/")
 	if !ok {
-		return "", errors.New("must have three slashes, dns:///host:port: the system's own resolver is asked")
+		return "", "", errors.New("must have three slashes, dns:///host:port, and the system's own resolver is asked; or name the server to ask, dns://server/host:port")
 	}
-	return addr, checkHostPort(addr, false)
+	if server != "" {
+		if i := strings.LastIndexByte(server, ':'); i < 0 || strings.HasSuffix(server, "]") {
+			server += ":" + dnsPort
+		}
+		if err := checkHostPort(server, false); err != nil {
+			return "", "", fmt.Errorf("names the DNS server wrongly, write dns://10.0.0.10/host:port or dns://10.0.0.10:53/host:port: %w", err)
+		}
+	}
+	return server, addr, checkHostPort(addr, false)
 }
 
 // upstreamsFromEnv adds what the environment says where the file says nothing.

@@ -32,7 +32,8 @@ const (
 type Options struct {
 	// Name is the upstream's name in the configuration; it stands in metrics, errors and targets.
 	Name string
-	// Endpoints are host:port addresses, or exactly one "dns:///host:port", whose addresses are looked up again and again.
+	// Endpoints are host:port addresses, or exactly one "dns:///host:port", whose addresses are looked up again and
+	// again; "dns://server:port/host:port" asks that server.
 	Endpoints []string
 	// Resolver, when set, finds the addresses instead of Endpoints.
 	Resolver Resolver
@@ -164,10 +165,11 @@ func (o Options) serverName() string {
 	if len(o.Endpoints) == 0 {
 		return ""
 	}
-	name, ok := strings.CutPrefix(o.Endpoints[0], "dns:///")
+	rest, ok := strings.CutPrefix(o.Endpoints[0], dnsScheme)
 	if !ok {
 		return ""
 	}
+	_, name, _ := strings.Cut(rest, "/")
 	return name
 }
 

@@ -22,7 +22,7 @@ type Resolver interface {
 }
 
 const (
-	dnsScheme   = "dns:///"
+	dnsScheme   = "dns://"
 	dnsEvery    = 10 * time.Second
 	dnsSoonest  = time.Second     // between two looks, however many connections fail
 	dnsTimeout  = 3 * time.Second // of one look
@@ -41,14 +41,15 @@ func resolverFor(endpoints []string, lookup func(context.Context, string) ([]str
 		if len(endpoints) > 1 {
 			return nil, fmt.Errorf("%s must be the only endpoint; its name stands for all of them", endpoints[0])
 		}
-		host, port, err := splitAddress(rest)
+		server, address, _ := strings.Cut(rest, "/")
+		host, port, err := splitAddress(address)
 		if err != nil {
 			return nil, err
 		}
 		if lookup == nil {
-			lookup = net.DefaultResolver.LookupHost
+			lookup = asking(server).LookupHost
 		}
-		return &dns{host: host, port: port, lookup: lookup, log: log}, nil
+		return &dns{server: server, host: host, port: port, lookup: lookup, log: log}, nil
 	}
 	for _, e := range endpoints {
 		if _, _, err := splitAddress(e); err != nil {
@@ -56,6 +57,17 @@ func resolverFor(endpoints []string, lookup func(context.Context, string) ([]str
 		}
 	}
 	return static(normal(endpoints)), nil
+}
+
+// asking is a resolver that asks the DNS server at host:port; "" is the system's own.
+func asking(server string) *net.Resolver {
+	if server == "" {
+		return net.DefaultResolver
+	}
+	return &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, network, _ string) (net.Conn, error) {
+		var d net.Dialer
+		return d.DialContext(ctx, network, server)
+	}}
 }
 
 func splitAddress(a string) (host, port string, err error) {
@@ -92,12 +104,13 @@ func (s static) String() string { return strings.Join(s, ", ") }
 
 // dns looks a name up every dnsEvery, and earlier when asked.
 type dns struct {
+	server     string // that is asked; "" is the system's own resolver
 	host, port string
 	lookup     func(ctx context.Context, host string) ([]string, error)
 	log        *slog.Logger
 }
 
-func (d *dns) String() string { return dnsScheme + net.JoinHostPort(d.host, d.port) }
+func (d *dns) String() string { return dnsScheme + d.server + "/" + net.JoinHostPort(d.host, d.port) }
 
 func (d *dns) Watch(ctx context.Context, again <-chan struct{}, set func([]string)) {
 	var last []string
