@@ -307,3 +307,36 @@ func TestFramesAreGivenBackOnEveryPath(t *testing.T) {
 	u.Close()
 	buffers.wait(t)
 }
+
+// TestTheStatusIsThatOfTheTrailers has servers that have sent headers, and even an answer, before they say that they failed.
+func TestTheStatusIsThatOfTheTrailers(t *testing.T) {
+	failed := status.Error(codes.Unavailable, "Server is stopping, scheduler for model has stopped accepting new inference requests")
+	for name, s := range map[string]*tritontest.Server{
+		"without headers": {Infer: func(context.Context, *tritonpb.ModelInferRequest) (*tritonpb.ModelInferResponse, error) {
+			return nil, failed
+		}},
+		"after headers": {Infer: func(ctx context.Context, _ *tritonpb.ModelInferRequest) (*tritonpb.ModelInferResponse, error) {
+			_ = grpc.SendHeader(ctx, metadata.Pairs("x-head", "h"))
+			return nil, failed
+		}},
+		"after an answer": {Options: []grpc.ServerOption{grpc.StreamInterceptor(func(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, h grpc.StreamHandler) error {
+			err := h(srv, ss)
+			if err == nil && info.FullMethod == tritonpb.GRPCInferenceService_ModelInfer_FullMethodName {
+				err = failed
+			}
+			return err
+		})}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			buffers := newCounting()
+			u := one(t, s, func(o *Options) { o.buffers = buffers })
+			c := kserve(t, u, request("risk"))
+			f := wantKind(t, infer(t.Context(), c), fault.Draining)
+			if !f.Kind.Row().Elsewhere || c.Answers != 0 {
+				t.Errorf("%d answers, tried elsewhere %t", c.Answers, f.Kind.Row().Elsewhere)
+			}
+			c.Free()
+			buffers.wait(t)
+		})
+	}
+}
