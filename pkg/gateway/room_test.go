@@ -34,6 +34,12 @@ func TestCallsBeyondWhatEndpointsTakeAreRefusedAndNobodyIsBlamed(t *testing.T) {
 	one, oneAt := model(t)
 	two, twoAt := model(t)
 	r := gatewayOf(t, narrow(1, oneAt, twoAt), nil)
+	eventually(t, "both endpoints get calls", func() bool {
+		if _, err := r.kserve().ModelInfer(t.Context(), fraudRequest()); err != nil {
+			t.Error(err)
+		}
+		return one.Seen("fraud").Calls > 0 && two.Seen("fraud").Calls > 0
+	})
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	var held sync.WaitGroup
