@@ -54,7 +54,7 @@ fmt: $(BIN)/.golangci-lint-$(GOLANGCI_LINT) ## format the Go code
 .PHONY: unit
 unit: $(BIN)/.gotestsum-$(GOTESTSUM) redis prometheus ## unit tests, with the seeds of the fuzz tests, under the race detector
 	$(if $(RACE),,@echo "no C compiler: testing without the race detector")
-	$(BIN)/gotestsum --format pkgname-and-test-fails --format-hide-empty-pkg -- $(RACE) $(PKG)
+	$(BIN)/gotestsum --format pkgname-and-test-fails --format-hide-empty-pkg -- $(RACE) -timeout 30m $(PKG)
 	$(if $(RACE),$(GO) test -run NextToNoAllocation ./pkg/gateway)
 	$(GO) test -C proto/gen ./...
 
