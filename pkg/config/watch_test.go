@@ -74,7 +74,7 @@ func start(t *testing.T, path string, force *Config, refuse error) *watched {
 // gets waits until a model of this name is applied.
 func (w *watched) gets(t *testing.T, name string) {
 	t.Helper()
-	deadline := time.After(30 * time.Second)
+	deadline := time.After(time.Minute)
 	for {
 		select {
 		case c := <-w.applied:
@@ -90,7 +90,7 @@ func (w *watched) gets(t *testing.T, name string) {
 // logs waits for a line of the log.
 func (w *watched) logs(t *testing.T, part string) {
 	t.Helper()
-	deadline := time.After(30 * time.Second)
+	deadline := time.After(time.Minute)
 	for {
 		select {
 		case line := <-w.logged:
@@ -299,7 +299,7 @@ func (w *watched) getsKeys(t *testing.T, keys ...string) *Config {
 	for _, k := range keys {
 		want = append(want, HashKey(k))
 	}
-	deadline := time.After(30 * time.Second)
+	deadline := time.After(time.Minute)
 	for {
 		select {
 		case c := <-w.applied:
@@ -354,7 +354,7 @@ func TestPasswordsAndHeadersAreReadAgainToo(t *testing.T) {
 	w := follow(t, path)
 	must(t, wholefile.Replace(password, []byte("two")))
 	must(t, wholefile.Replace(token, []byte("due")))
-	deadline := time.After(30 * time.Second)
+	deadline := time.After(time.Minute)
 	for {
 		select {
 		case c := <-w.applied:

@@ -43,7 +43,7 @@ func (l *logged) Write(p []byte) (int, error) {
 // wait waits until the log has words in it, and empties it.
 func (l *logged) wait(t *testing.T, words string) string {
 	t.Helper()
-	late := time.After(20 * time.Second)
+	late := time.After(time.Minute)
 	for {
 		l.mu.Lock()
 		text := l.text.String()
