@@ -117,12 +117,14 @@ func (b *batcher) ask(ctx context.Context, q *question) error {
 // single round trip. b is locked.
 func (b *batcher) goes(now time.Time) bool {
 	for _, l := range b.driving {
-		if now.Sub(l.begun) < min(patience, b.budget/4) {
+		if now.Sub(l.begun) < b.patience() {
 			return false
 		}
 	}
 	return len(b.driving) < lanes
 }
+
+func (b *batcher) patience() time.Duration { return min(patience, b.budget/4) }
 
 // lane is one that nobody drives, and from now on is driven. b is locked.
 func (b *batcher) lane() *lane {

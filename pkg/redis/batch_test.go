@@ -98,7 +98,11 @@ func TestThoseWhoAskAtOnceShareARoundTripAndEachPaysAllOrNothing(t *testing.T) {
 	redistest.Eventually(t, func() error {
 		b.mu.Lock()
 		defer b.mu.Unlock()
-		if n := len(b.waiting) + len(b.driving); n != callers {
+		n := len(b.waiting)
+		for _, l := range b.driving {
+			n += len(l.questions)
+		}
+		if n != callers {
 			return fmt.Errorf("%d are there", n)
 		}
 		return nil
@@ -217,5 +221,33 @@ func TestWhoHasLittleTimeLeftDrivesNobodyWhoHasMore(t *testing.T) {
 	}
 	if !b.board(l, early) || late.state != rides || len(l.questions) != 2 || len(b.waiting) != 0 {
 		t.Errorf("who has most time does not drive: %+v, %+v", b, l)
+	}
+}
+
+// A connection that stalls keeps nobody for longer than patience, whether somebody else comes or not.
+func TestWhoWaitsForOneThatTakesLongGoesByItself(t *testing.T) {
+	s := redistest.Start(t)
+	c, err := Open(Options{Addresses: []string{s.Addr}, Timeout: 30 * time.Second}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = c.Close() }()
+	limits := NewLimits(c)
+	if _, err := limits.Peek(context.Background(), []limit.Draw{drawOf("m", "all", 40, 1)}); err != nil {
+		t.Fatal(err) // connected, and the script known
+	}
+	b := &c.breakers[0].batch
+	b.mu.Lock()
+	stalled := b.lane() // under way, and nothing comes of it
+	stalled.begun = time.Now()
+	b.mu.Unlock()
+	if v, err := limits.Draw(context.Background(), []limit.Draw{drawOf("m", "all", 40, 1)}); err != nil || !v.OK {
+		t.Errorf("%+v, %v", v, err)
+	}
+	b.arrive(stalled, nil)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if len(b.driving) != 0 || len(b.waiting) != 0 {
+		t.Errorf("%d lanes are under way and %d wait for nothing", len(b.driving), len(b.waiting))
 	}
 }

@@ -5,14 +5,15 @@ import (
 	"time"
 )
 
-// watch has the alarm go off when q is due, unless it is to go off before. One timer for all: to set one for each
-// question costs more than the rest of waiting. b is locked.
+// watch has the alarm go off when something is to be done for q, unless it is to go off before. One timer for all: to set
+// one for each question costs more than the rest of waiting. b is locked.
 func (b *batcher) watch(q *question) {
-	if !b.alarmAt.IsZero() && !q.due.Before(b.alarmAt) {
+	at := b.soonest(q.due)
+	if !b.alarmAt.IsZero() && !at.Before(b.alarmAt) {
 		return
 	}
-	b.alarmAt = q.due
-	wait := time.Until(q.due)
+	b.alarmAt = at
+	wait := time.Until(at)
 	if b.alarm == nil {
 		b.alarm = time.AfterFunc(wait, b.expire)
 		return
@@ -20,15 +21,41 @@ func (b *batcher) watch(q *question) {
 	b.alarm.Reset(wait)
 }
 
-// expire decides the questions that are due and watches over the others.
+// soonest is due, or when those who wait may have a lane of their own where that is sooner. b is locked.
+func (b *batcher) soonest(due time.Time) time.Time {
+	if len(b.waiting) == 0 || len(b.driving) == 0 || len(b.driving) >= lanes {
+		return due
+	}
+	for _, l := range b.driving {
+		if old := l.begun.Add(b.patience()); old.Before(due) {
+			due = old
+		}
+	}
+	return due
+}
+
+// expire decides the questions that are due, lets those who wait go if who is under way takes long, and watches over the
+// others.
 func (b *batcher) expire() {
 	b.mu.Lock()
 	now := time.Now()
 	late, next := b.late(now)
-	if b.alarmAt = next; !next.IsZero() {
-		b.alarm.Reset(next.Sub(now))
+	var l *lane
+	var driver *question
+	if len(b.waiting) > 0 && b.goes(now) {
+		l = b.lane()
+		l.begun = now
+		driver = b.next(l)
+	}
+	b.alarmAt = time.Time{}
+	if !next.IsZero() {
+		b.alarmAt = b.soonest(next)
+		b.alarm.Reset(b.alarmAt.Sub(now))
 	}
 	b.mu.Unlock()
+	if driver != nil {
+		driver.turn <- l
+	}
 	for _, q := range late {
 		b.breaker.late(q.draws[0].Key)
 		q.turn <- nil

@@ -38,10 +38,9 @@ func (s *Sequences) Claim(ctx context.Context, key, text string, keep time.Durat
 	return s.run(ctx, key, "claim", keep, text)
 }
 
-// Swap keeps next in place of text, and does nothing where something else is known by now.
-func (s *Sequences) Swap(ctx context.Context, key, text, next string, keep time.Duration) error {
-	_, err := s.run(ctx, key, "swap", keep, text, next)
-	return err
+// Swap keeps next in place of text, unless something else is known by now, and gives what is known then.
+func (s *Sequences) Swap(ctx context.Context, key, text, next string, keep time.Duration) (string, error) {
+	return s.run(ctx, key, "swap", keep, text, next)
 }
 
 func (s *Sequences) run(ctx context.Context, key, what string, keep time.Duration, texts ...string) (string, error) {

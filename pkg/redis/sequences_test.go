@@ -44,13 +44,11 @@ func TestWhereASequenceIsIsKnownToAllReplicas(t *testing.T) {
 	got, err = b.Claim(ctx, "k", "two", time.Hour)
 	says("a claim that is late", "one", got, err)
 	ask(b, "one")
-	if err := b.Swap(ctx, "k", "one", "lost", time.Hour); err != nil {
-		t.Error(err)
-	}
+	got, err = b.Swap(ctx, "k", "one", "lost", time.Hour)
+	says("a swap", "lost", got, err)
 	ask(a, "lost")
-	if err := b.Swap(ctx, "k", "one", "again", time.Hour); err != nil {
-		t.Error(err)
-	}
+	got, err = b.Swap(ctx, "k", "one", "again", time.Hour)
+	says("a swap of what is not there", "lost", got, err)
 	ask(a, "lost")
 	if err := a.Put(ctx, "k", "anew", time.Hour); err != nil {
 		t.Error(err)
@@ -78,7 +76,7 @@ func TestWhatIsKnownOfASequenceGoesByItself(t *testing.T) {
 	lives(0, time.Hour)
 	_, err3 := q.Claim(ctx, "k", "y", 2*time.Hour)
 	lives(time.Hour, 2*time.Hour)
-	err4 := q.Swap(ctx, "k", "x", "z", 4*time.Hour)
+	_, err4 := q.Swap(ctx, "k", "x", "z", 4*time.Hour)
 	lives(3*time.Hour, 4*time.Hour)
 	if err := errors.Join(err, err2, err3, err4); err != nil {
 		t.Error(err)

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"time"
+	"weak"
 
 	"github.com/model-gateway/model-gateway/pkg/fault"
 	"github.com/model-gateway/model-gateway/pkg/inference"
@@ -20,16 +21,22 @@ type Records interface {
 	Put(ctx context.Context, key, text string, keep time.Duration) error
 	// Claim keeps text where nothing is known, and gives what is known then.
 	Claim(ctx context.Context, key, text string, keep time.Duration) (string, error)
-	// Swap keeps next in place of text, unless something else is known by now.
-	Swap(ctx context.Context, key, text, next string, keep time.Duration) error
+	// Swap keeps next in place of text, unless something else is known by now, and gives what is known then.
+	Swap(ctx context.Context, key, text, next string, keep time.Duration) (string, error)
 }
 
-// endedFor is how long the record of a sequence is kept from its last step on: that one may have to be sent again.
-const endedFor = 10 * time.Second
+const (
+	// recordIdle is how long a record is kept from when it was last asked for, which in a stream may be half of
+	// sequenceIdle before its last step.
+	recordIdle = sequenceIdle + sequenceIdle/2
+	// over is for what is no longer of use: as long as there can be.
+	over = time.Millisecond
+)
 
 // record is what all replicas know of a sequence.
 type record struct {
-	Mark     string            `json:"mark"` // tells it from later ones of the same id
+	Mark     string            `json:"mark"`  // tells it from later ones of the same id
+	Began    int64             `json:"began"` // ms since 1970, by the clock of the replica that it began at
 	Target   string            `json:"target"`
 	Upstream string            `json:"upstream"`
 	Model    string            `json:"model"` // on the upstream
@@ -56,9 +63,10 @@ func (r *record) text() string {
 // where the others say nothing else. It sets c.Home.
 //
 // A step that comes alone asks each time, and not just when this replica has never heard of the sequence: the one that it
-// remembers may have ended by way of another replica, and the id begun anew. The steps of a stream all come this way.
-func (s *Stage) together(ctx context.Context, c *inference.Call, of *shard, key sequenceKey, known *begun) (*begun, error) {
-	h := &home{ctx: ctx, stage: s, call: c, of: of, key: key}
+// remembers may have ended by way of another replica, and the id begun anew. While a stream is open its steps all come
+// this way.
+func (s *Stage) together(h *home, known *begun) (*begun, error) {
+	c, of := h.call, h.of
 	c.Home = &inference.Home{Settle: h.settle, Lose: h.lose}
 	step := &c.Head.Sequence
 	if step.Start {
@@ -66,34 +74,28 @@ func (s *Stage) together(ctx context.Context, c *inference.Call, of *shard, key 
 		return known, nil
 	}
 	now := time.Now()
+	var was onRecord
 	if known != nil {
-		was := of.recorded(known)
-		h.text, h.begins = was.text, was.begins
-		if h.begins {
-			c.Home.New = true
-			return known, nil
-		}
-		if was.fresh(now) && c.Stream != nil && !step.End {
+		was = of.recorded(known)
+		h.began = was.unsaid
+		if was.freshTo(c.Stream, now) {
 			if r, ok := parseRecord(was.text); ok {
+				h.text = was.text
 				h.tell(&r)
 			}
 			return known, nil
 		}
 	}
-	keep := sequenceIdle
-	if step.End {
-		keep = endedFor
-	}
-	text, err := s.Records.Ask(ctx, key.name(), keep)
+	text, err := s.Records.Ask(h.ctx, h.key.name(), recordIdle)
 	if err != nil {
 		return known, nil //nolint:nilerr // what is known here has to do
 	}
 	r, ok := parseRecord(text)
-	if !ok {
-		c.Home.New = true
+	if !ok || r.Began < was.unsaid { // nobody knows: what is there cannot be read, or is of an earlier one
+		h.text, c.Home.New = text, true
 		return known, nil
 	}
-	return h.follow(text, &r, known, now) //nolint:contextcheck // it has that of the call
+	return h.follow(text, &r, known, now)
 }
 
 // home is what makes a Home that which all replicas know, for one call.
@@ -104,8 +106,7 @@ type home struct {
 	of    *shard
 	key   sequenceKey
 	text  string // the record; "" while there is none
-
-	begins bool // see onRecord
+	began int64  // when it began here, where that is not on record; else 0
 }
 
 // follow goes by record r, whose text is text, and gives what is to be remembered in place of known.
@@ -123,7 +124,7 @@ func (h *home) follow(text string, r *record, known *begun, now time.Time) (*beg
 		}
 		known = h.of.remember(&begun{key: h.key, target: t, headers: r.Headers, last: now})
 	}
-	h.of.record(known, text, now)
+	h.note(known, now)
 	return known, nil
 }
 
@@ -132,25 +133,26 @@ func (h *home) tell(r *record) {
 	to.Endpoint, to.Mark, to.Lost, to.New = r.Endpoint, r.Mark, r.Lost, false
 }
 
-// settle is Home.Settle.
+// settle is Home.Settle. What this replica has no room to remember is not put on record either, so that callers cannot
+// fill the store with sequences.
 func (h *home) settle(endpoint string) {
-	c := h.call
+	c, now := h.call, time.Now()
 	c.Home.New = false
+	known := h.of.begun(h.key, now)
+	if known == nil {
+		return
+	}
 	t := c.Target
-	r := record{
-		Mark: rand.Text()[:12], Target: t.Name, Upstream: t.Upstream, Model: t.Model, Version: t.Version,
+	if h.began == 0 {
+		h.began = now.UnixMilli()
+	}
+	mine := record{
+		Mark: rand.Text()[:12], Began: h.began, Target: t.Name, Upstream: t.Upstream, Model: t.Model, Version: t.Version,
 		Headers: c.Choice.SetHeaders, Endpoint: endpoint,
 	}
-	text, err := r.text(), error(nil)
-	if c.Head.Sequence.Start || h.begins {
-		err = h.stage.Records.Put(h.ctx, h.key.name(), text, sequenceIdle)
-	} else if text, err = h.stage.Records.Claim(h.ctx, h.key.name(), text, sequenceIdle); err == nil {
-		var ok bool
-		if r, ok = parseRecord(text); !ok {
-			return
-		}
-	}
-	if err != nil {
+	text, err := h.put(mine.text())
+	r, ok := parseRecord(text)
+	if err != nil || !ok {
 		return
 	}
 	h.text = text
@@ -159,9 +161,27 @@ func (h *home) settle(endpoint string) {
 		c.Home.Lost = true // this step is on its way to another target already, where the sequence is not
 		return
 	}
-	now := time.Now()
-	if known := h.of.begun(h.key, now); known != nil {
-		h.of.record(known, text, now)
+	h.note(known, now)
+}
+
+// put keeps text as the record, in place of the one that h goes by, and gives what is on record then. A start goes before
+// anything.
+func (h *home) put(text string) (string, error) {
+	records, key := h.stage.Records, h.key.name()
+	switch {
+	case h.call.Head.Sequence.Start:
+		return text, records.Put(h.ctx, key, text, recordIdle)
+	case h.text == "":
+		return records.Claim(h.ctx, key, text, recordIdle)
+	default:
+		return records.Swap(h.ctx, key, h.text, text, recordIdle)
+	}
+}
+
+// ended takes the record away, once the last step has been answered.
+func (h *home) ended() {
+	if h.text != "" {
+		_, _ = h.stage.Records.Swap(context.WithoutCancel(h.ctx), h.key.name(), h.text, h.text, over) // else it goes a little later
 	}
 }
 
@@ -172,8 +192,8 @@ func (h *home) lose() {
 		return
 	}
 	r.Lost = true
-	ctx := context.WithoutCancel(h.ctx)                                         // it may be over, and with that the call has failed
-	_ = h.stage.Records.Swap(ctx, h.key.name(), h.text, r.text(), sequenceIdle) // whoever asks the next endpoint finds out by himself
+	ctx := context.WithoutCancel(h.ctx)                                          // it may be over, and with that the call has failed
+	_, _ = h.stage.Records.Swap(ctx, h.key.name(), h.text, r.text(), recordIdle) // whoever asks the endpoint next finds out by himself
 }
 
 // is reports whether r is of t, whatever either is called.
@@ -212,14 +232,15 @@ func (k sequenceKey) name() string { return hex.EncodeToString(k[:]) }
 
 // onRecord is what a replica knows of the record of a sequence that it remembers.
 type onRecord struct {
-	text   string    // what it said when it was last looked at; "" for nothing
-	looked time.Time // when that was
-	begins bool      // it began here, and there is no record of that yet: what is there is a predecessor's
+	text   string                         // what it said when it was last looked at; "" for nothing
+	looked time.Time                      // when that was
+	by     weak.Pointer[inference.Stream] // the stream whose step looked
+	unsaid int64                          // when it began here, ms since 1970, while that is not on record; else 0
 }
 
-// fresh reports whether the record was kept by asking for it lately.
-func (o onRecord) fresh(now time.Time) bool {
-	return o.text != "" && now.Sub(o.looked) < sequenceIdle/2
+// freshTo reports whether steps of a stream may go by what was looked at.
+func (o onRecord) freshTo(stream *inference.Stream, now time.Time) bool {
+	return stream != nil && o.text != "" && o.by == weak.Make(stream) && now.Sub(o.looked) < sequenceIdle/2
 }
 
 func (h *shard) recorded(known *begun) onRecord {
@@ -228,9 +249,9 @@ func (h *shard) recorded(known *begun) onRecord {
 	return known.onRecord
 }
 
-// record notes what is on record of known.
-func (h *shard) record(known *begun, text string, now time.Time) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	known.onRecord = onRecord{text: text, looked: now}
+// note keeps for the steps to come what is on record of known.
+func (h *home) note(known *begun, now time.Time) {
+	h.of.mu.Lock()
+	defer h.of.mu.Unlock()
+	known.onRecord = onRecord{text: h.text, looked: now, by: weak.Make(h.call.Stream)}
 }

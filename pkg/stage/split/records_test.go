@@ -3,6 +3,7 @@ package split
 import (
 	"context"
 	"errors"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -56,12 +57,16 @@ func (b *book) Claim(_ context.Context, key, text string, keep time.Duration) (i
 	return is, err
 }
 
-func (b *book) Swap(_ context.Context, key, text, next string, keep time.Duration) error {
-	return b.do(keep, func() {
+func (b *book) Swap(_ context.Context, key, text, next string, keep time.Duration) (is string, err error) {
+	err = b.do(keep, func() {
 		if b.texts[key] == text {
 			b.texts[key] = next
 		}
+		if is = b.texts[key]; keep == over {
+			delete(b.texts, key)
+		}
 	})
+	return is, err
 }
 
 // alwaysTo is a model whose calls all go to t, with a header of the rule's own.
@@ -128,12 +133,12 @@ func TestAllReplicasFollowTheRecordOfASequence(t *testing.T) {
 		t.Errorf("by %s with %v", c.Choice.By, c.Choice.SetHeaders)
 	}
 	wants(t, "another one", taken(t, two, step("7", newer), "b:1"), "model_v1 a:1")
-	if b.keeps != sequenceIdle {
+	if b.keeps != recordIdle {
 		t.Errorf("it is kept for %s", b.keeps)
 	}
 	wants(t, "the end", taken(t, two, end("7", newer), "b:1"), "model_v1 a:1")
-	if b.keeps != endedFor {
-		t.Errorf("after its end it is kept for %s", b.keeps)
+	if len(b.texts) != 0 {
+		t.Errorf("after its end there is %v", b.texts)
 	}
 	// The first replica still remembers it, and does not know that the id has begun anew.
 	wants(t, "the next start", taken(t, two, start("7", newer), "b:1"), "model_v2 b:1")
@@ -143,14 +148,12 @@ func TestAllReplicasFollowTheRecordOfASequence(t *testing.T) {
 func TestTheFirstOfTwoReplicasThatTakeASequenceUpDecides(t *testing.T) {
 	b := new(book)
 	one, two := &Stage{Records: b}, &Stage{Records: b}
-	wants(t, "a step without a start", taken(t, one, step("7", alwaysTo(v1)), "a:1"), "model_v1 a:1")
 	late := step("7", alwaysTo(v1))
-	h := two.Wrap(func(_ context.Context, c *inference.Call) error {
-		c.Home.New = true // as if it had asked before the first one said
+	if err := two.Wrap(func(_ context.Context, c *inference.Call) error {
+		wants(t, "the quicker one", taken(t, one, step("7", alwaysTo(v1)), "a:1"), "model_v1 a:1") //nolint:contextcheck // another call
 		c.Home.Settle("b:1")
 		return nil
-	})
-	if err := h(t.Context(), late); err != nil || late.Home.Endpoint != "a:1" || late.Home.Lost {
+	})(t.Context(), late); err != nil || late.Home.Endpoint != "a:1" || late.Home.Lost {
 		t.Errorf("%+v, %v", late.Home, err)
 	}
 	elsewhere := step("8", alwaysTo(v2))
@@ -197,26 +200,63 @@ func TestWhileNothingIsOnRecordEachReplicaGoesByWhatItKnows(t *testing.T) {
 	one, two := &Stage{Records: b}, &Stage{Records: b}
 	wants(t, "the start", taken(t, one, start("7", alwaysTo(v1)), "a:1"), "model_v1 a:1")
 	wants(t, "a step", taken(t, one, step("7", alwaysTo(v2)), "a:1"), "model_v1 a:1")
-	b.texts = map[string]string{keyOf(step("7", alwaysTo(v1)), "").name(): predecessor(t)}
+	b.texts = map[string]string{keyOf(step("7", alwaysTo(v1)), "").name(): predecessor(t)} // whose start was put on record in time
 	b.down = false
 	wants(t, "a step once it is back", taken(t, one, step("7", alwaysTo(v2)), "a:1"), "model_v1 a:1")
 	wants(t, "a step by the other", taken(t, two, step("7", alwaysTo(v2)), "b:1"), "model_v1 a:1")
-	// What nobody can read is nothing.
+	// What nobody can read is nothing, and makes room for what can be read.
 	for key := range b.texts {
 		b.texts[key] = "{"
 	}
 	wants(t, "a step", taken(t, one, step("7", alwaysTo(v2)), "a:1"), "model_v1 a:1")
+	wants(t, "a step by the other", taken(t, two, step("7", alwaysTo(v2)), "b:1"), "model_v1 a:1")
 }
 
-// predecessor is the record of an earlier sequence of the id.
+// predecessor is the record of a sequence of the id that began a minute ago.
 func predecessor(t *testing.T) string {
 	t.Helper()
 	b := new(book)
 	taken(t, &Stage{Records: b}, start("7", alwaysTo(v2)), "z:1")
 	for _, text := range b.texts {
-		return text
+		r, _ := parseRecord(text)
+		r.Began -= time.Minute.Milliseconds()
+		return r.text()
 	}
 	return ""
+}
+
+func TestAStartThatCouldNotBePutOnRecordDoesNotReplaceALaterOne(t *testing.T) {
+	b := &book{down: true}
+	one, two := &Stage{Records: b}, &Stage{Records: b}
+	taken(t, one, start("7", alwaysTo(v1)), "a:1")
+	b.down = false
+	taken(t, two, end("7", alwaysTo(v1)), "a:1")
+	taken(t, two, start("7", alwaysTo(v2)), "b:1")
+	wants(t, "a step by who missed the later start", taken(t, one, step("7", alwaysTo(v1)), "a:1"), "model_v2 b:1")
+	wants(t, "a step by the other", taken(t, two, step("7", alwaysTo(v2)), "b:1"), "model_v2 b:1")
+}
+
+func TestANewStreamDoesNotGoByWhatAnOlderOneLooked(t *testing.T) {
+	b := new(book)
+	one, two := &Stage{Records: b}, &Stage{Records: b}
+	in := func(c *inference.Call) *inference.Call {
+		c.Stream = &inference.Stream{Context: t.Context()}
+		return c
+	}
+	taken(t, one, in(start("7", alwaysTo(v1))), "a:1")
+	taken(t, two, in(start("7", alwaysTo(v2))), "b:1")
+	wants(t, "a step in a new stream", taken(t, one, in(step("7", alwaysTo(v1))), "a:1"), "model_v2 b:1")
+}
+
+func TestWhatThereIsNoRoomToRememberIsNotPutOnRecord(t *testing.T) {
+	b := new(book)
+	s, m := &Stage{Records: b}, alwaysTo(v1)
+	for i := range 2 * maxSequences {
+		taken(t, s, start(strconv.Itoa(i), m), "a:1")
+	}
+	if len(b.texts) > maxSequences {
+		t.Errorf("%d records", len(b.texts))
+	}
 }
 
 func TestStepsOfAStreamAskOnce(t *testing.T) {

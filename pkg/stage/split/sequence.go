@@ -65,9 +65,10 @@ func (s *Stage) sequence(ctx context.Context, c *inference.Call, version, script
 	key := keyOf(c, version)
 	of := &s.sequences[key[0]%shards]
 	known := of.begun(key, time.Now())
+	h := &home{ctx: ctx, stage: s, call: c, of: of, key: key}
 	if s.Records != nil {
 		var err error
-		if known, err = s.together(ctx, c, of, key, known); err != nil {
+		if known, err = s.together(h, known); err != nil { //nolint:contextcheck // h has it
 			return err
 		}
 	}
@@ -85,18 +86,24 @@ func (s *Stage) sequence(ctx context.Context, c *inference.Call, version, script
 			return next(ctx, c) // the sequence has not begun
 		}
 		if !goesOn {
-			known = of.remember(&begun{
-				key: key, target: c.Target, headers: c.Choice.SetHeaders, last: time.Now(),
-				onRecord: onRecord{begins: c.Home != nil && c.Home.New && c.Head.Sequence.Start},
-			})
+			known = of.remember(&begun{key: key, target: c.Target, headers: c.Choice.SetHeaders, last: time.Now(), onRecord: onRecord{unsaid: begins(c)}})
 		}
 	}
 	s.count(c, script)
 	err := next(ctx, c)
 	if err == nil && c.InBand == nil && c.Head.Sequence.End {
 		of.forget(known)
+		h.ended() //nolint:contextcheck // it has it
 	}
 	return err
+}
+
+// begins gives the ms since 1970 at which a sequence starts whose start is to be put on record, else 0.
+func begins(c *inference.Call) int64 {
+	if c.Home == nil || !c.Home.New || !c.Head.Sequence.Start {
+		return 0
+	}
+	return time.Now().UnixMilli()
 }
 
 func noTarget(m *inference.Model, name string) error {

@@ -19,8 +19,9 @@ import (
 // sequence elsewhere. What all replicas know together (Call.Home) goes before what this one remembers.
 
 const (
-	maxSequences = 100_000     // remembered of a pool; homes of more go by the hash alone
-	sequenceIdle = time.Minute // without a step, until a home is forgotten
+	maxSequences = 100_000          // remembered of a pool; homes of more go by the hash alone
+	sequenceIdle = time.Minute      // without a step, until a home is forgotten
+	newsTakes    = 10 * time.Second // at most, until all replicas know of an endpoint: DNS is asked again as often
 )
 
 // sequenceKey is a digest of who calls which sequence, so that long ids cost no memory and none can be made to collide.
@@ -47,6 +48,8 @@ type home struct {
 	key      sequenceKey
 	endpoint string    // address
 	mark     string    // Home.Mark; "" when only this replica knows of it
+	met      bool      // this replica has had a step there
+	missed   time.Time // when one that it has not met was first found not to be there; zero when it was not
 	lost     bool      // the caller has been told, or will be with the next step
 	starts   int       // that have not had their end
 	last     time.Time // when it last had a step
@@ -65,7 +68,7 @@ func (p *pool) pickSequence(c *inference.Call, ch *choice, not []inference.Endpo
 			break
 		}
 		p.homes.settled(sequenceOf(c), s.ep.name, c.Home)
-		if c.Home.Endpoint != s.ep.name { // another replica was quicker
+		if c.Home.Endpoint != s.ep.name || c.Home.Lost { // another replica was quicker
 			s, err = p.pickHome(c, ch, not)
 		}
 	}
@@ -96,14 +99,17 @@ func (p *pool) pickHome(c *inference.Call, ch *choice, not []inference.Endpoint)
 	if known == nil {
 		s, err := p.rendezvous(ch, not, key)
 		if err == nil && !c.Head.Sequence.End {
-			h.add(&home{key: key, endpoint: s.ep.name, last: now})
+			h.add(&home{key: key, endpoint: s.ep.name, met: true, last: now})
 		}
 		return s, err
 	}
 	s := ch.seatOf(known.endpoint)
-	if s == nil {
-		known.lost = true // for good: what comes back there may be a new process, and this step is missing anyway
+	if s == nil && !known.lost {
 		p.up.health.Kick(p.model, p.version)
+		if known.mayCome(now) {
+			return nil, fault.New(fault.NoEndpoint, "endpoint %s, which holds the sequence, is not known to be ready here yet; send the same step again shortly", known.endpoint)
+		}
+		known.lost = true // for good: what comes back there may be a new process, and this step is missing anyway
 	}
 	switch {
 	case known.lost:
@@ -111,7 +117,20 @@ func (p *pool) pickHome(c *inference.Call, ch *choice, not []inference.Endpoint)
 	case isOneOf(s, not):
 		return nil, noSecondTry()
 	}
+	known.met = true
 	return s, nil
+}
+
+// mayCome reports whether an endpoint that is not there may only not be known here yet: another replica has found it, and
+// what that one has heard of scaling, or of the model, is news of a few seconds.
+func (k *home) mayCome(now time.Time) bool {
+	if k.met {
+		return false
+	}
+	if k.missed.IsZero() {
+		k.missed = now
+	}
+	return now.Sub(k.missed) < newsTakes
 }
 
 // startAt gives a sequence that starts its home. One that starts again stays, so that it takes the place of its
@@ -119,6 +138,7 @@ func (p *pool) pickHome(c *inference.Call, ch *choice, not []inference.Endpoint)
 func (p *pool) startAt(c *inference.Call, ch *choice, not []inference.Endpoint, key sequenceKey, known *home, now time.Time) (*seat, error) {
 	if known != nil && !known.lost {
 		if s := seatIn(ch.ready, known.endpoint); s != nil && !isOneOf(s, not) {
+			known.met = true
 			known.starts++
 			return s, nil
 		}
@@ -128,9 +148,9 @@ func (p *pool) startAt(c *inference.Call, ch *choice, not []inference.Endpoint, 
 	case err != nil:
 		return nil, err
 	case known != nil:
-		known.endpoint, known.lost, known.starts = s.ep.name, false, 1
+		known.endpoint, known.lost, known.met, known.starts = s.ep.name, false, true, 1
 	case !c.Head.Sequence.End: // one step alone needs no memory
-		p.homes.add(&home{key: key, endpoint: s.ep.name, starts: 1, last: now})
+		p.homes.add(&home{key: key, endpoint: s.ep.name, met: true, starts: 1, last: now})
 	}
 	return s, nil
 }
@@ -246,7 +266,7 @@ func (h *homes) adopt(key sequenceKey, known *home, all *inference.Home, now tim
 		h.add(known)
 	}
 	if known.mark != all.Mark {
-		known.endpoint, known.mark, known.lost, known.starts = all.Endpoint, all.Mark, false, 1
+		*known = home{key: key, endpoint: all.Endpoint, mark: all.Mark, starts: 1, last: now}
 	}
 	known.lost = known.lost || all.Lost
 	return known

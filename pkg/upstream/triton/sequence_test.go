@@ -325,6 +325,13 @@ func TestASequenceIsWhereAllReplicasKnowIt(t *testing.T) {
 	if at := where(t, next(2, h)); at != home {
 		t.Errorf("it went on at %s", at)
 	}
+	// Another replica was quicker, and has it at another target of the same endpoint.
+	h = all.home("", "")
+	h.Settle = func(at string) { h.New, h.Endpoint, h.Mark, h.Lost = false, at, "other target", true }
+	wantKind(t, infer(t.Context(), next(2, h)), fault.SequenceLost)
+	if at := where(t, next(2, all.home(home, "quicker"))); at != home {
+		t.Errorf("it went on at %s", at)
+	}
 	// The store of replicas is gone.
 	h = all.home("", "")
 	h.Settle = func(string) { h.New = false }
@@ -365,4 +372,49 @@ func TestAStepThatFindsItsHomeGoneTellsAllReplicas(t *testing.T) {
 			t.Errorf("%v, told %d times", err, all.lost)
 		}
 	}
+}
+
+func TestAnEndpointThatIsNotKnownHereYetLosesNoSequenceUntilItShouldBe(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := &known{states: ready("a:1")}
+		u, err := New(Options{Name: "triton", Dial: tritontest.Network{}.Dial, Endpoints: []string{"a:1", "b:1"}, Health: k})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer u.Close()
+		var all register
+		pick := func() (inference.Endpoint, error) {
+			c := step(&inference.Call{Start: time.Now()}, "77", 1, 10)
+			c.Home = all.home("b:1", "x")
+			return u.pool("fraud", "3").Pick(c, nil)
+		}
+		_, err = pick()
+		wantKind(t, err, fault.NoEndpoint)
+		time.Sleep(newsTakes - time.Second) //nolint:forbidigo // the bubble's clock
+		_, err = pick()
+		wantKind(t, err, fault.NoEndpoint)
+		k.set("fraud", ready("a:1", "b:1"))
+		u.pool("fraud", "3").changed()
+		if e, err := pick(); err != nil || e.Name() != "b:1" {
+			t.Errorf("once it is known: %v, %v", e, err)
+		}
+		if all.lost != 0 {
+			t.Error("it was told to be lost")
+		}
+		k.set("fraud", ready("a:1"))
+		u.pool("fraud", "3").changed()
+		_, err = pick() // this replica has met it, and sees it go
+		wantKind(t, err, fault.SequenceLost)
+
+		c := step(&inference.Call{Start: time.Now()}, "78", 1, 10)
+		c.Home = all.home("c:1", "y")
+		_, err = u.pool("fraud", "3").Pick(c, nil)
+		wantKind(t, err, fault.NoEndpoint)
+		time.Sleep(newsTakes) //nolint:forbidigo // the bubble's clock
+		_, err = u.pool("fraud", "3").Pick(c, nil)
+		wantKind(t, err, fault.SequenceLost)
+		if all.lost != 2 {
+			t.Errorf("told %d times", all.lost)
+		}
+	})
 }
