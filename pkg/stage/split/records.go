@@ -134,12 +134,15 @@ func (h *home) tell(r *record) {
 }
 
 // settle is Home.Settle. What this replica has no room to remember is not put on record either, so that callers cannot
-// fill the store with sequences.
+// fill the store with sequences; only a predecessor's record goes, which nobody is to follow any more.
 func (h *home) settle(endpoint string) {
 	c, now := h.call, time.Now()
 	c.Home.New = false
 	known := h.of.begun(h.key, now)
 	if known == nil {
+		if c.Head.Sequence.Start {
+			_ = h.stage.Records.Put(h.ctx, h.key.name(), "-", over)
+		}
 		return
 	}
 	t := c.Target

@@ -44,7 +44,11 @@ func (b *book) Ask(_ context.Context, key string, keep time.Duration) (text stri
 }
 
 func (b *book) Put(_ context.Context, key, text string, keep time.Duration) error {
-	return b.do(keep, func() { b.texts[key] = text })
+	return b.do(keep, func() {
+		if b.texts[key] = text; keep == over {
+			delete(b.texts, key)
+		}
+	})
 }
 
 func (b *book) Claim(_ context.Context, key, text string, keep time.Duration) (is string, err error) {
@@ -193,6 +197,9 @@ func TestATargetThatIsNotConfiguredHereLosesTheSequence(t *testing.T) {
 	without.Targets = map[string]*inference.Target{v2.Name: v2}
 	wants(t, "a step", taken(t, two, step("7", without), "b:1"), "SEQUENCE_LOST")
 	wants(t, "the next by the first", taken(t, one, step("7", m), "a:1"), "SEQUENCE_LOST")
+	taken(t, one, start("8", m), "a:1")
+	wants(t, "a step by the first, which has it no more", taken(t, one, step("8", without), "a:1"), "SEQUENCE_LOST")
+	wants(t, "a step by one that has it", taken(t, two, step("8", m), "a:1"), "SEQUENCE_LOST")
 }
 
 func TestWhileNothingIsOnRecordEachReplicaGoesByWhatItKnows(t *testing.T) {
@@ -256,6 +263,12 @@ func TestWhatThereIsNoRoomToRememberIsNotPutOnRecord(t *testing.T) {
 	}
 	if len(b.texts) > maxSequences {
 		t.Errorf("%d records", len(b.texts))
+	}
+	const id = "one more"
+	taken(t, &Stage{Records: b}, start(id, alwaysTo(v2)), "b:1") // by a replica that has room
+	taken(t, s, start(id, m), "a:1")
+	if text := b.texts[keyOf(step(id, m), "").name()]; text != "" {
+		t.Errorf("the record of a predecessor is still there: %s", text)
 	}
 }
 

@@ -75,6 +75,7 @@ func (s *Stage) sequence(ctx context.Context, c *inference.Call, version, script
 	goesOn := known != nil && !c.Head.Sequence.Start
 	if goesOn && version == "" {
 		if c.Target = sameTarget(c.Model, known.target); c.Target == nil {
+			h.lose() //nolint:contextcheck // it has it
 			return noTarget(c.Model, known.target.Name)
 		}
 		c.Choice = inference.Choice{By: inference.BySequence, SetHeaders: known.headers}

@@ -217,7 +217,8 @@ func (s *seat) left(c *inference.Call, err error) error {
 // losesSequence reports whether a fault means that the state of a sequence is gone with the endpoint.
 func losesSequence(k fault.Kind) bool {
 	switch k {
-	case fault.EndpointLost, fault.UpstreamUnavailable, fault.Draining, fault.ModelNotReady:
+	case fault.EndpointLost, fault.UpstreamUnavailable, fault.Draining, fault.ModelNotReady,
+		fault.ShuttingDown: // ended by us while it was under way: nobody knows whether it has changed the state
 		return true
 	default:
 		return false
