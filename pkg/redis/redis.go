@@ -1,5 +1,5 @@
-// Package redis is the connection to the Redis that replicas share, and what is kept there: token buckets, and who the
-// replicas are. No other package knows the client library.
+// Package redis is the connection to the Redis that replicas share, and what is kept there: token buckets, who the
+// replicas are, what operators have changed, and where sequences are. No other package knows the client library.
 //
 // Redis may be slow, gone or silent at any time, and no call suffers for it by more than Options.Timeout: there are no
 // retries, connections are bounded, and after a few failures a breaker says so at once (ErrDown) while a probe in the
