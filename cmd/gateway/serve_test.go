@@ -14,6 +14,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/model-gateway/model-gateway/pkg/sandbox"
 	tritonmodels "github.com/model-gateway/model-gateway/triton-models"
@@ -60,10 +61,15 @@ func start(t *testing.T, args ...string) *running {
 	return r
 }
 
-// await reads the log up to a message.
+// await reads the log up to a message. A process that does not come to say it is ended, so that the test fails with what
+// it did say, rather than wait for ever.
 func (r *running) await(t *testing.T, msg string) map[string]any {
 	t.Helper()
+	patience := time.AfterFunc(2*time.Minute, func() { _ = r.cmd.Process.Kill() })
+	defer patience.Stop()
+	var said []string
 	for r.log.Scan() {
+		said = append(said, r.log.Text())
 		var line map[string]any
 		if err := json.Unmarshal(r.log.Bytes(), &line); err != nil {
 			t.Fatalf("a line of the log is no JSON: %s", r.log.Text())
@@ -72,7 +78,7 @@ func (r *running) await(t *testing.T, msg string) map[string]any {
 			return line
 		}
 	}
-	t.Fatalf("the log ended before it said %q", msg)
+	t.Fatalf("the log ended before it said %q; after the line waited for before, it said:\n%s", msg, strings.Join(said, "\n"))
 	return nil
 }
 
@@ -109,6 +115,17 @@ func (r *running) metrics(t *testing.T) string {
 	return string(text)
 }
 
+// replace writes a file such that no reader ever finds half of it.
+func replace(t *testing.T, file, text string) {
+	t.Helper()
+	if err := os.WriteFile(file+".new", []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(file+".new", file); err != nil {
+		t.Fatal(err)
+	}
+}
+
 func TestServeFollowsItsFileAndSignalsAndEndsCleanly(t *testing.T) {
 	models, err := sandbox.New(sandbox.Options{Models: tritonmodels.FS, Load: []string{"fraud"}})
 	if err != nil {
@@ -125,12 +142,7 @@ func TestServeFollowsItsFileAndSignalsAndEndsCleanly(t *testing.T) {
 	write := func(stable string) {
 		t.Helper()
 		text := fmt.Sprintf("version: 1\nupstreams: {triton: {kind: triton, endpoints: \"%s\"}}\nmodels: [{name: fraud, targets: {model_v1: {version: 1}, model_v2: {version: 2}}, stable: %s}]\n", l.Addr(), stable)
-		if err := os.WriteFile(file+".new", []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Rename(file+".new", file); err != nil {
-			t.Fatal(err)
-		}
+		replace(t, file, text)
 	}
 	write("model_v1")
 	r := startServe(t, file)
@@ -187,9 +199,7 @@ func TestTheSandboxFollowsItsFile(t *testing.T) {
 	write := func(stable string) {
 		t.Helper()
 		text := fmt.Sprintf("version: 1\nupstreams: {triton: {kind: triton, endpoints: \"%s\"}}\nmodels: [{name: fraud, targets: {model_v1: {version: 1}, model_v2: {version: 2}}, stable: %s}]\n", triton, stable)
-		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		replace(t, file, text)
 	}
 	write("model_v1")
 	r := start(t, "sandbox", "--config", file, "--data", "127.0.0.1:0", "--admin", "off", "--faults", "off", "--triton", triton, "--log", "info")

@@ -68,9 +68,9 @@ func (g *Gateway) Run(ctx context.Context, l Listeners) error {
 	if g.admin != nil && l.Admin != nil {
 		serve("listen.admin", func() error { return g.admin.Serve(l.Admin) })
 	}
+	g.log.Info("serving", "data", l.Data.Addr().String(), "admin", addr(l.Admin)) // before it says that it is ready
 	becoming, stop := context.WithCancel(ctx)
 	serving.Go(func() { g.becomeReady(becoming) })
-	g.log.Info("serving", "data", l.Data.Addr().String(), "admin", addr(l.Admin))
 
 	var err error
 	select {
