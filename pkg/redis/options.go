@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"net"
 	"runtime"
 	"slices"
 	"strings"
@@ -12,6 +13,8 @@ import (
 
 	goredis "github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
+
+	"github.com/model-gateway/model-gateway/pkg/internal/socket"
 )
 
 // Mode says what is at the addresses.
@@ -122,13 +125,42 @@ func credentials(f func() (user, password string)) func(context.Context) (string
 	}
 }
 
+// dial makes a connection, as the library would, and has it read and written without a word to the scheduler.
+func (o *Options) dial(ctx context.Context, network, address string) (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, o.dialTimeout())
+	defer cancel()
+	d := net.Dialer{KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 30 * time.Second, Interval: 5 * time.Second, Count: 3}}
+	c, err := d.DialContext(ctx, network, address)
+	if err != nil {
+		return nil, err
+	}
+	if c = socket.Quick(c); o.TLS == nil {
+		return looked(c), nil
+	}
+	config := o.TLS
+	if config.ServerName == "" && network != "unix" {
+		host, _, err := net.SplitHostPort(address)
+		if err != nil {
+			host = address
+		}
+		config = config.Clone()
+		config.ServerName = host
+	}
+	t := tls.Client(c, config)
+	if err := t.HandshakeContext(ctx); err != nil {
+		_ = c.Close()
+		return nil, err
+	}
+	return t, nil
+}
+
 // Of the three that follow: -1 retries is none; the library would by default take seconds to give up on a dead Redis.
 // The pipeline pool is a second set of connections that nothing here uses.
 
 func (o *Options) standalone() *goredis.Options {
 	return &goredis.Options{
 		Addr:                       strings.TrimPrefix(o.Addresses[0], "unix://"), // the library knows a path by its slash
-		CredentialsProviderContext: credentials(o.Credentials), TLSConfig: o.TLS,
+		CredentialsProviderContext: credentials(o.Credentials), TLSConfig: o.TLS, Dialer: o.dial,
 		Protocol: 2, DisableIdentity: true, MaintNotificationsConfig: noNotifications(),
 		MaxRetries: -1, DialerRetries: 1, DialTimeout: o.dialTimeout(), ReadTimeout: o.Timeout, WriteTimeout: o.Timeout,
 		ContextTimeoutEnabled: true, PoolTimeout: o.Timeout, PoolSize: o.connections(), PipelinePoolSize: -1,
@@ -139,7 +171,7 @@ func (o *Options) standalone() *goredis.Options {
 func (o *Options) failover() *goredis.FailoverOptions {
 	f := &goredis.FailoverOptions{
 		MasterName: o.Master, SentinelAddrs: o.Addresses,
-		CredentialsProviderContext: credentials(o.Credentials), TLSConfig: o.TLS,
+		CredentialsProviderContext: credentials(o.Credentials), TLSConfig: o.TLS, Dialer: o.dial,
 		Protocol: 2, DisableIdentity: true,
 		MaxRetries: -1, DialerRetries: 1, DialTimeout: o.dialTimeout(), ReadTimeout: o.Timeout, WriteTimeout: o.Timeout,
 		ContextTimeoutEnabled: true, PoolTimeout: o.Timeout, PoolSize: o.connections(), PipelinePoolSize: -1,
@@ -153,7 +185,7 @@ func (o *Options) failover() *goredis.FailoverOptions {
 
 func (o *Options) cluster() *goredis.ClusterOptions {
 	return &goredis.ClusterOptions{
-		Addrs: o.Addresses, CredentialsProviderContext: credentials(o.Credentials), TLSConfig: o.TLS,
+		Addrs: o.Addresses, CredentialsProviderContext: credentials(o.Credentials), TLSConfig: o.TLS, Dialer: o.dial,
 		Protocol: 2, DisableIdentity: true, MaintNotificationsConfig: noNotifications(),
 		MaxRetries: -1, MinRetryBackoff: -1, MaxRetryBackoff: -1, MaxRedirects: redirects, DialerRetries: 1,
 		DialTimeout: o.dialTimeout(), ReadTimeout: o.Timeout, WriteTimeout: o.Timeout,

@@ -5,6 +5,8 @@ import (
 	"net"
 
 	"google.golang.org/grpc/credentials"
+
+	"github.com/model-gateway/model-gateway/pkg/internal/socket"
 )
 
 // handshaken are the credentials of a server whose connections come with their TLS handshake done, or without TLS. They have
@@ -23,7 +25,7 @@ func (h handshaken) ServerHandshake(c net.Conn) (net.Conn, credentials.AuthInfo,
 		if err != nil {
 			return nil, nil, err
 		}
-		l.Conn = conn
+		l.Conn = socket.Quick(conn)
 		return l, &linked{AuthInfo: info, link: l}, nil
 	}
 	info := &credentials.TLSInfo{State: t.ConnectionState()}

@@ -8,6 +8,8 @@ import (
 	"net"
 	"strings"
 	"time"
+
+	"github.com/model-gateway/model-gateway/pkg/internal/socket"
 )
 
 // shake makes the TLS handshake on c, within what is left of its time, and tells by the protocol agreed on what c speaks. A client
@@ -17,7 +19,7 @@ func (m *Mux) shake(c net.Conn) (told net.Conn, isHTTP2 bool, err error) {
 	if err := c.SetWriteDeadline(time.Now().Add(m.Timeout)); err != nil {
 		return nil, false, err
 	}
-	t := tls.Server(c, m.TLS)
+	t := tls.Server(socket.Quick(c), m.TLS)
 	if err := t.HandshakeContext(context.Background()); err != nil {
 		var record tls.RecordHeaderError
 		if errors.As(err, &record) && record.Conn != nil && speaksHTTP(record.RecordHeader) {

@@ -10,10 +10,12 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/experimental"
 	"google.golang.org/grpc/keepalive"
 
+	"github.com/model-gateway/model-gateway/pkg/internal/socket"
 	"github.com/model-gateway/model-gateway/pkg/wire"
 )
 
@@ -50,7 +52,7 @@ func dial(o *Options, address string) (*conn, error) {
 		creds = insecure.NewCredentials()
 	}
 	opts := []grpc.DialOption{
-		grpc.WithTransportCredentials(creds),
+		grpc.WithTransportCredentials(quick{creds}),
 		grpc.WithNoProxy(),
 		grpc.WithDisableServiceConfig(),
 		grpc.WithDisableRetry(),
@@ -83,6 +85,20 @@ func dial(o *Options, address string) (*conn, error) {
 	cc.Connect()
 	return &conn{cc: cc, ended: make(chan struct{})}, nil
 }
+
+// quick are credentials whose connections are read and written without a word to the scheduler. gRPC has set up the
+// connection by the time it asks for the handshake.
+type quick struct {
+	credentials.TransportCredentials
+}
+
+// ClientHandshake implements credentials.TransportCredentials.
+func (q quick) ClientHandshake(ctx context.Context, authority string, c net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	return q.TransportCredentials.ClientHandshake(ctx, authority, socket.Quick(c))
+}
+
+// Clone implements credentials.TransportCredentials.
+func (q quick) Clone() credentials.TransportCredentials { return quick{q.TransportCredentials.Clone()} }
 
 // acquire takes a place for one stream, if fewer than limit are taken.
 func (c *conn) acquire(limit int32) bool {

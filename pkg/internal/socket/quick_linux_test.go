@@ -1,0 +1,86 @@
+//go:build linux && !race
+
+package socket
+
+import (
+	"io"
+	"net"
+	"testing"
+)
+
+func TestAConnectionIsSilentUntilSomethingComesOrItEnds(t *testing.T) {
+	each(t, func(t *testing.T, near, far net.Conn) {
+		q := near.(interface{ Silent() bool })
+		if !q.Silent() {
+			t.Error("nothing has come, and it is not silent")
+		}
+		if _, err := io.WriteString(far, "a"); err != nil {
+			t.Fatal(err)
+		}
+		if q.Silent() {
+			t.Error("something has come, and it is silent")
+		}
+		p := make([]byte, 2)
+		if n, err := near.Read(p); n != 1 || err != nil || p[0] != 'a' {
+			t.Errorf("looking took it away: %q, %v", p[:n], err)
+		}
+		if !q.Silent() {
+			t.Error("all has been read, and it is not silent")
+		}
+		_ = far.Close()
+		if n, err := near.Read(p); n != 0 || err != io.EOF { //nolint:errorlint // readers compare it
+			t.Fatal(n, err) // waits for the end
+		}
+		if q.Silent() {
+			t.Error("it has ended, and it is silent")
+		}
+		_ = near.Close()
+		if q.Silent() {
+			t.Error("it is closed, and it is silent")
+		}
+	})
+}
+
+func TestReadingAndWritingMakeNoGarbage(t *testing.T) {
+	near, far := pair(t, "tcp")
+	far = Quick(far)
+	p := make([]byte, 100)
+	q := near.(interface{ Silent() bool })
+	if n := testing.AllocsPerRun(1000, func() {
+		if _, err := far.Write(p); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.ReadFull(near, p); err != nil {
+			t.Fatal(err)
+		}
+		q.Silent()
+	}); n > 0 {
+		t.Errorf("%v allocations", n)
+	}
+}
+
+// There and back, on connections that are quick and on those that are not.
+func BenchmarkEcho(b *testing.B) {
+	for name, make := range map[string]func(net.Conn) net.Conn{"plain": func(c net.Conn) net.Conn {
+		if q, ok := c.(*conn); ok {
+			return q.Conn
+		}
+		return c
+	}, "quick": Quick} {
+		b.Run(name, func(b *testing.B) {
+			near, far := pair(b, "tcp")
+			near, far = make(near), make(far)
+			go func() { _, _ = io.Copy(struct{ io.Writer }{far}, struct{ io.Reader }{far}) }()
+			var p [100]byte
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, err := near.Write(p[:]); err != nil {
+					b.Fatal(err)
+				}
+				if _, err := io.ReadFull(near, p[:]); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
