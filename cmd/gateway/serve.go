@@ -56,16 +56,16 @@ func newLog(w io.Writer, level string) (*slog.Logger, error) {
 }
 
 // limitMemory gives the runtime its limit from the container, where there is one, and lets garbage grow under it: most
-// memory here is buffers that come and go with calls. What the environment says itself stands.
+// memory here is buffers that come and go with calls. What the environment says of either itself stands.
 //
 // It gives a ballast to be kept: memory that is never touched, so there is none of it but addresses. A gateway at rest
-// keeps some 3 MB, by which alone the collector would run for every 11 MB of garbage, more than ten times a second under
+// keeps some 3 MB, by which alone the collector would run for every 11 MB of garbage, dozens of times a second under
 // load; beside the ballast it waits for 27 MB. Where a lot is kept it changes next to nothing.
 func limitMemory(log *slog.Logger) (ballast []byte) {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(400)
-		ballast = make([]byte, 4<<20)
 	}
+	ballast = make([]byte, 4<<20)
 	limit, err := memlimit.Set(memlimit.WithRatio(0.9))
 	if err != nil {
 		log.Warn("no memory limit could be found; set GOMEMLIMIT", "error", err)
