@@ -2,9 +2,12 @@ package redis
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"sync"
 	"time"
+
+	goredis "github.com/redis/go-redis/v9"
 
 	"github.com/model-gateway/model-gateway/pkg/stage/limit"
 )
@@ -38,6 +41,9 @@ type lane struct {
 	sheets    []*sheet
 	used      int       // of sheets
 	begun     time.Time // when it was last under way; guarded by batcher.mu
+	// conn is the connection it goes by: taking one from the library's pool and giving it back for each round trip costs
+	// half as much as the round trip. nil until the first one, after a failure, and with a cluster or TLS.
+	conn *goredis.Conn
 }
 
 // question is what one call wants of its buckets. It has copies: whoever asked may leave while it is under way.
@@ -255,7 +261,7 @@ func (b *batcher) send(ctx context.Context, l *lane) error {
 			s.clear()
 		}
 	}()
-	c.run(ctx, sheets)
+	l.run(ctx, c, sheets)
 	var first error
 	for _, s := range sheets {
 		if err := s.answer(); err != nil && first == nil {
@@ -280,8 +286,8 @@ func (l *lane) put(q *question, c *Client) {
 }
 
 // run runs the script for sheets; with its text for those that Redis says it does not know it for.
-func (c *Client) run(ctx context.Context, sheets []*sheet) {
-	c.process(ctx, sheets, "evalsha", drawing.hash)
+func (l *lane) run(ctx context.Context, c *Client, sheets []*sheet) {
+	l.process(ctx, c, sheets, "evalsha", drawing.hash)
 	var again []*sheet
 	for _, s := range sheets {
 		if unknownScript(s.cmd.Err()) {
@@ -289,13 +295,13 @@ func (c *Client) run(ctx context.Context, sheets []*sheet) {
 		}
 	}
 	if len(again) > 0 {
-		c.process(ctx, again, "eval", drawing.text)
+		l.process(ctx, c, again, "eval", drawing.text)
 	}
 }
 
-func (c *Client) process(ctx context.Context, sheets []*sheet, name, script string) {
+func (l *lane) process(ctx context.Context, c *Client, sheets []*sheet, name, script string) {
 	if len(sheets) == 1 {
-		_ = c.rdb.Process(ctx, sheets[0].command(ctx, name, script)) // the command has the error
+		l.one(ctx, c, sheets[0], name, script)
 		return
 	}
 	pipe := c.rdb.Pipeline()
@@ -303,4 +309,27 @@ func (c *Client) process(ctx context.Context, sheets []*sheet, name, script stri
 		_ = pipe.Process(ctx, s.command(ctx, name, script)) // only queues
 	}
 	_, _ = pipe.Exec(ctx) // each command has its own error
+}
+
+// one runs the script for a sheet, whose command has the error, by the lane's own connection where it may have one.
+func (l *lane) one(ctx context.Context, c *Client, s *sheet, name, script string) {
+	if c.single == nil {
+		_ = c.rdb.Process(ctx, s.command(ctx, name, script))
+		return
+	}
+	for {
+		used := l.conn != nil
+		if !used {
+			l.conn = c.single.Conn()
+		}
+		err := l.conn.Process(ctx, s.command(ctx, name, script))
+		if err == nil || unknownScript(err) {
+			return
+		}
+		_ = l.conn.Close() // Redis may have said that it is a replica now: another connection goes to the new master
+		l.conn = nil
+		if !used || !errors.Is(err, errEnded) {
+			return
+		}
+	}
 }

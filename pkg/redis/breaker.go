@@ -80,14 +80,11 @@ func (b *breaker) try(ctx context.Context, name string, budget time.Duration, ca
 	}
 	_, err := b.cb.Execute(func() (struct{}, error) {
 		begun := time.Now()
-		within := ctx
-		if deadline, ok := ctx.Deadline(); !ok || deadline.Sub(begun) > budget {
-			var cancel context.CancelFunc
-			// That the caller has left is looked at afterwards: to be told of it costs more.
-			within, cancel = context.WithDeadline(context.WithoutCancel(ctx), begun.Add(budget))
-			defer cancel()
+		by := begun.Add(budget)
+		if deadline, ok := ctx.Deadline(); ok && deadline.Before(by) {
+			by = deadline
 		}
-		err := ask(within)
+		err := ask(within{ctx, by}) //nolint:contextcheck // it has the values of ctx, and its time
 		if err == nil {
 			return struct{}{}, nil
 		}
@@ -108,6 +105,24 @@ func (b *breaker) try(ctx context.Context, name string, budget time.Duration, ca
 		b.failed(err, min(calls, tripAfter)-1)
 	}
 	return err
+}
+
+// within is a context that says by when to be done, and ends by itself never: connections go by the time, and to be told that
+// the caller has left costs more than looking for it afterwards.
+type within struct {
+	of context.Context // its values
+	by time.Time
+}
+
+func (w within) Deadline() (time.Time, bool) { return w.by, true }
+func (w within) Done() <-chan struct{}       { return nil }
+func (w within) Value(key any) any           { return w.of.Value(key) }
+
+func (w within) Err() error {
+	if time.Now().Before(w.by) {
+		return nil
+	}
+	return context.DeadlineExceeded
 }
 
 // early reports whether who left after so long is nobody's failure. Who had as much time as the budget gives, set by

@@ -135,7 +135,7 @@ func (o *Options) dial(ctx context.Context, network, address string) (net.Conn, 
 		return nil, err
 	}
 	if c = socket.Quick(c); o.TLS == nil {
-		return looked(c), nil
+		return check(c), nil
 	}
 	config := o.TLS
 	if config.ServerName == "" && network != "unix" {

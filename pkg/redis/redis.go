@@ -27,6 +27,7 @@ var ErrDown = limit.ErrDown
 // Client is a connection to one Redis, or one Redis Cluster. All methods may be called at once.
 type Client struct {
 	rdb      goredis.UniversalClient
+	single   *goredis.Client // rdb, where its connections are checked: all go to one Redis, and without TLS
 	options  Options
 	prefix   string // of every key, with its colon
 	crc      uint16 // of prefix
@@ -51,6 +52,9 @@ func Open(o Options, observer Observer) (*Client, error) {
 	rdb := o.client()
 	prefix := o.Prefix + ":"
 	c := &Client{rdb: rdb, options: o, observer: observer, prefix: prefix, crc: crc16(0, prefix)}
+	if o.TLS == nil && o.connections() > lanes { // which keep theirs
+		c.single, _ = rdb.(*goredis.Client)
+	}
 	c.stopped, c.stop = context.WithCancel(context.Background())
 	parts := 1
 	if o.Mode == Cluster {

@@ -44,6 +44,29 @@ func TestNobodyNoticesThatTheScriptsAreFlushed(t *testing.T) {
 	}
 }
 
+// A connection is kept between draws, and Redis may end it meanwhile: for having been idle, or by starting again.
+func TestNobodyNoticesThatRedisEndedTheConnection(t *testing.T) {
+	s := redistest.Start(t)
+	limits := redis.NewLimits(open(t, redis.Options{Addresses: []string{s.Addr}, Timeout: time.Minute}, nil))
+	for i := range 10 {
+		if v, err := limits.Draw(context.Background(), one("m")); err != nil || !v.OK {
+			t.Errorf("draw %d: %+v, %v", i, v, err)
+		}
+		if i%2 == 0 {
+			s.Stop()
+			s.Restart()
+			continue
+		}
+		s.Do("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+		redistest.Eventually(t, func() error { // it does so when it comes to it
+			if list := s.Do("CLIENT", "LIST", "TYPE", "normal"); strings.Count(list, " fd=") > 1 {
+				return fmt.Errorf("still there:\n%s", list)
+			}
+			return nil
+		})
+	}
+}
+
 func TestADrawIsOneRoundTrip(t *testing.T) {
 	s := redistest.Start(t)
 	limits := redis.NewLimits(open(t, redis.Options{Addresses: []string{s.Addr}}, nil))

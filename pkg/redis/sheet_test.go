@@ -83,13 +83,13 @@ func TestQuestionsThatGoTogetherAreAnsweredAsIfEachWentAlone(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = c.Close() }()
-	batch, model := &c.breakers[0].batch, 0
+	batch, l, model := &c.breakers[0].batch, &lane{}, 0
 	rapid.Check(t, func(r *rapid.T) {
 		model++
 		memory := limit.NewMemory(limit.MemoryOptions{})
 		burst := map[string]float64{}
 		for range rapid.IntRange(1, 3).Draw(r, "batches") {
-			l := &lane{}
+			l.questions = nil
 			for range rapid.IntRange(1, 12).Draw(r, "questions") {
 				l.questions = append(l.questions, anyQuestion(r, strconv.Itoa(model), burst))
 			}

@@ -15,33 +15,18 @@ import (
 // most is how many bytes one system call moves: the garbage collector, which waits for one, waits some microseconds.
 const most = 256 << 10
 
-// Quick gives c with Read and Write that are quicker, where c is a plain connection of the system, and c itself where it
-// is anything else, as one of TLS. The connection is used as before, through what is returned alone.
-func Quick(c net.Conn) net.Conn {
-	var s syscall.Conn
-	switch c := c.(type) {
-	case *net.TCPConn:
-		s = c
-	case *net.UnixConn:
-		s = c
-	default:
-		return c
-	}
-	raw, err := s.SyscallConn()
-	if err != nil {
-		return c // closed: it says so itself
-	}
-	q := &conn{Conn: c, raw: raw}
-	q.in.step, q.out.step, q.glance.step = q.in.read, q.out.write, q.glance.peek
-	return q
-}
-
 // conn is a connection with its descriptor.
 type conn struct {
 	net.Conn
 	raw     syscall.RawConn
 	in, out transfer
 	glance  glance
+}
+
+func newConn(c net.Conn, raw syscall.RawConn) *conn {
+	q := &conn{Conn: c, raw: raw}
+	q.in.step, q.out.step, q.glance.step = q.in.read, q.out.write, q.glance.peek
+	return q
 }
 
 // Read implements net.Conn.
@@ -64,7 +49,7 @@ func (c *conn) Write(p []byte) (int, error) {
 	return n, c.wrapped("write", err)
 }
 
-// Silent reports whether there is nothing to read, not even that the other side has ended or broken the connection.
+// Silent implements Conn.
 func (c *conn) Silent() bool {
 	g := &c.glance
 	g.mu.Lock()
@@ -73,8 +58,8 @@ func (c *conn) Silent() bool {
 	return c.raw.Control(g.step) == nil && g.silent
 }
 
-// NetConn gives the connection underneath, for settings.
-func (c *conn) NetConn() net.Conn { return c.Conn }
+// SyscallConn implements syscall.Conn, for settings.
+func (c *conn) SyscallConn() (syscall.RawConn, error) { return c.raw, nil }
 
 // wrapped gives err as connections do: with what was done, and between whom.
 func (c *conn) wrapped(op string, err error) error {

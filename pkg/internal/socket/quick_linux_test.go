@@ -8,44 +8,11 @@ import (
 	"testing"
 )
 
-func TestAConnectionIsSilentUntilSomethingComesOrItEnds(t *testing.T) {
-	each(t, func(t *testing.T, near, far net.Conn) {
-		q := near.(interface{ Silent() bool })
-		if !q.Silent() {
-			t.Error("nothing has come, and it is not silent")
-		}
-		if _, err := io.WriteString(far, "a"); err != nil {
-			t.Fatal(err)
-		}
-		if q.Silent() {
-			t.Error("something has come, and it is silent")
-		}
-		p := make([]byte, 2)
-		if n, err := near.Read(p); n != 1 || err != nil || p[0] != 'a' {
-			t.Errorf("looking took it away: %q, %v", p[:n], err)
-		}
-		if !q.Silent() {
-			t.Error("all has been read, and it is not silent")
-		}
-		_ = far.Close()
-		if n, err := near.Read(p); n != 0 || err != io.EOF { //nolint:errorlint // readers compare it
-			t.Fatal(n, err) // waits for the end
-		}
-		if q.Silent() {
-			t.Error("it has ended, and it is silent")
-		}
-		_ = near.Close()
-		if q.Silent() {
-			t.Error("it is closed, and it is silent")
-		}
-	})
-}
-
 func TestReadingAndWritingMakeNoGarbage(t *testing.T) {
 	near, far := pair(t, "tcp")
 	far = Quick(far)
 	p := make([]byte, 100)
-	q := near.(interface{ Silent() bool })
+	q := near.(Conn)
 	if n := testing.AllocsPerRun(1000, func() {
 		if _, err := far.Write(p); err != nil {
 			t.Fatal(err)

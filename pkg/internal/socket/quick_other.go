@@ -2,8 +2,19 @@
 
 package socket
 
-import "net"
+import (
+	"net"
+	"syscall"
+)
 
-// Quick gives c itself: only Linux lets a program make system calls by itself, and the race detector takes it for proof of an order
-// between two goroutines that one has read what the other wrote, which it has to be told of by the usual way.
-func Quick(c net.Conn) net.Conn { return c }
+// conn is a connection that is no quicker than others: only Linux lets a program make system calls by itself, and the race detector
+// has to be told, by the usual way, that a goroutine has read what another one wrote.
+type conn struct {
+	net.Conn
+	raw syscall.RawConn
+}
+
+func newConn(c net.Conn, raw syscall.RawConn) *conn { return &conn{Conn: c, raw: raw} }
+
+// SyscallConn implements syscall.Conn, for settings.
+func (c *conn) SyscallConn() (syscall.RawConn, error) { return c.raw, nil }

@@ -200,6 +200,39 @@ func TestManyMayReadAndWriteAtOnce(t *testing.T) {
 	})
 }
 
+func TestAConnectionIsSilentUntilSomethingComesOrItEnds(t *testing.T) {
+	each(t, func(t *testing.T, near, far net.Conn) {
+		q := near.(Conn)
+		if !q.Silent() {
+			t.Error("nothing has come, and it is not silent")
+		}
+		if _, err := io.WriteString(far, "a"); err != nil {
+			t.Fatal(err)
+		}
+		if q.Silent() {
+			t.Error("something has come, and it is silent")
+		}
+		p := make([]byte, 2)
+		if n, err := near.Read(p); n != 1 || err != nil || p[0] != 'a' {
+			t.Errorf("looking took it away: %q, %v", p[:n], err)
+		}
+		if !q.Silent() {
+			t.Error("all has been read, and it is not silent")
+		}
+		_ = far.Close()
+		if n, err := near.Read(p); n != 0 || err != io.EOF { //nolint:errorlint // readers compare it
+			t.Fatal(n, err) // waits for the end
+		}
+		if q.Silent() {
+			t.Error("it has ended, and it is silent")
+		}
+		_ = near.Close()
+		if q.Silent() {
+			t.Error("it is closed, and it is silent")
+		}
+	})
+}
+
 func TestWhatIsNoPlainConnectionIsLeftAlone(t *testing.T) {
 	a, b := net.Pipe()
 	defer func() { _, _ = a.Close(), b.Close() }()

@@ -1,0 +1,56 @@
+package redis
+
+import (
+	"errors"
+	"net"
+	"testing"
+
+	"github.com/model-gateway/model-gateway/pkg/internal/socket"
+)
+
+func TestAQuestionIsNotWrittenToAConnectionThatHasEnded(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = l.Close() }()
+	near, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = near.Close() }()
+	far, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := check(socket.Quick(near))
+	p := make([]byte, 1)
+	write := func(c net.Conn) {
+		t.Helper()
+		if _, err := c.Write([]byte("x")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	read := func(c net.Conn) {
+		t.Helper()
+		if _, err := c.Read(p); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// The first of an answer may be there before the last of a question is written.
+	write(c)
+	write(far)
+	write(c)
+	read(c)
+	// One question later the other side ends.
+	write(c)
+	write(far)
+	read(c)
+	_ = far.Close()
+	if n, err := near.Read(p); n != 0 || err == nil { // waits for the end
+		t.Fatal(n, err)
+	}
+	if n, err := c.Write([]byte("x")); n != 0 || !errors.Is(err, errEnded) {
+		t.Errorf("%d, %v; want %v", n, err, errEnded)
+	}
+}
