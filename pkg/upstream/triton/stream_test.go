@@ -677,6 +677,9 @@ func aThousandCancelled(t *testing.T) error {
 				}
 				err := <-done // it took too long to connect, for one
 				cancel()
+				if err == nil {
+					t.Error("a call that nobody answers is answered")
+				}
 				return fmt.Errorf("a call has ended before it was cancelled: %w", err)
 			}
 		}

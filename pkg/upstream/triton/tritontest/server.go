@@ -48,7 +48,10 @@ type Server struct {
 }
 
 // Stream is one ModelStreamInfer.
-type Stream struct{ grpc.ServerStream }
+type Stream struct {
+	grpc.ServerStream
+	sending sync.Mutex // one at a time: gRPC allows no more
+}
 
 // Recv gives the next request; io.EOF after the last.
 func (s *Stream) Recv() (*tritonpb.ModelInferRequest, error) {
@@ -56,8 +59,12 @@ func (s *Stream) Recv() (*tritonpb.ModelInferRequest, error) {
 	return m, s.RecvMsg(m)
 }
 
-// Send sends an answer.
-func (s *Stream) Send(answer *tritonpb.ModelStreamInferResponse) error { return s.SendMsg(answer) }
+// Send sends an answer. Several may do so at a time.
+func (s *Stream) Send(answer *tritonpb.ModelStreamInferResponse) error {
+	s.sending.Lock()
+	defer s.sending.Unlock()
+	return s.SendMsg(answer)
+}
 
 // Answer is what a model answers to request: one FP32 output of these values; final marks its last answer.
 func Answer(request *tritonpb.ModelInferRequest, final bool, raw ...byte) *tritonpb.ModelStreamInferResponse {
@@ -161,7 +168,7 @@ func (s *Server) handle(_ any, stream grpc.ServerStream) error {
 		if s.Stream == nil {
 			return status.Error(codes.Unimplemented, "no streams")
 		}
-		return s.Stream(&Stream{stream})
+		return s.Stream(&Stream{ServerStream: stream})
 	case tritonpb.GRPCInferenceService_ServerLive_FullMethodName:
 		live, err := true, error(nil)
 		if s.Live != nil {
