@@ -71,6 +71,18 @@ func start(t *testing.T, path string, force *Config, refuse error) *watched {
 	return w
 }
 
+// first is the first configuration that is applied.
+func first(t *testing.T, applied <-chan *Config) *Config {
+	t.Helper()
+	select {
+	case c := <-applied:
+		return c
+	case <-time.After(time.Minute):
+		t.Fatal("nothing was applied")
+		return nil
+	}
+}
+
 // gets waits until a model of this name is applied.
 func (w *watched) gets(t *testing.T, name string) {
 	t.Helper()
@@ -190,7 +202,7 @@ func TestAFileThatIsTouchedAndNotChangedIsNotApplied(t *testing.T) {
 	must(t, os.Chtimes(path, time.Now(), time.Now().Add(time.Hour)))
 	must(t, w.read(false)) // as Run does once the file is left alone
 	write(t, path, model("b"))
-	c := <-w.applied
+	c := first(t, w.applied)
 	if c.Models[0].Name != "b" {
 		t.Errorf("%s was applied", c.Models[0].Name)
 	}
@@ -208,7 +220,7 @@ func TestAChangeBetweenLoadingAndWatchingIsNotMissed(t *testing.T) {
 		w.Run(ctx)
 		close(done)
 	}()
-	if c := <-applied; c.Models[0].Name != "b" {
+	if c := first(t, applied); c.Models[0].Name != "b" {
 		t.Errorf("%s was applied", c.Models[0].Name)
 	}
 	cancel()

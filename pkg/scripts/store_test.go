@@ -96,6 +96,15 @@ func (f *fixture) write(name, text string) {
 	}
 }
 
+// replace writes a file such that nobody who follows ever finds half of it.
+func (f *fixture) replace(name, text string) {
+	f.t.Helper()
+	f.write("."+name+".swp", text)
+	if err := os.Rename(filepath.Join(f.dir, "."+name+".swp"), filepath.Join(f.dir, name)); err != nil {
+		f.t.Fatal(err)
+	}
+}
+
 func (f *fixture) remove(name string) {
 	f.t.Helper()
 	if err := os.Remove(filepath.Join(f.dir, name)); err != nil {

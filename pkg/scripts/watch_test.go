@@ -29,12 +29,9 @@ func TestASavedFileIsInForceWithinASecondHoweverItIsSaved(t *testing.T) {
 		}
 		return nil
 	})
-	f.write(".fraud.lua.swp", answering("model_v3")) // beside it, and then over it
-	if err := os.Rename(filepath.Join(f.dir, ".fraud.lua.swp"), filepath.Join(f.dir, "fraud.lua")); err != nil {
-		t.Fatal(err)
-	}
+	f.replace("fraud.lua", answering("model_v3")) // beside it, and then over it
 	f.eventually("fraud", "model_v3")
-	f.write("fraud.lua", "return (")
+	f.replace("fraud.lua", "return (")         // in place it is empty for a moment, and a script that says nothing takes its place
 	f.write("rank.lua", answering("model_v2")) // a new one
 	f.eventually("rank", "model_v2")
 	f.decides("fraud", "model_v3")
