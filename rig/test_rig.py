@@ -96,6 +96,28 @@ def test_only_what_fails_on_a_machine_that_stalls_is_run_again(monkeypatch, stan
     assert host.again(play, "x") is well and len(played) == runs
 
 
+@pytest.mark.parametrize(
+    ("name", "failure", "runs"),
+    [("real", "test", 1), ("real", "start", host.PLAYS), ("load", "check", host.PLAYS), ("models", "check", 1), ("real", None, 1)],
+)
+def test_of_a_suite_only_the_tests_that_failed_are_run_again(monkeypatch, name, failure, runs):
+    monkeypatch.setattr(host.Host, "seen", lambda self: (self._stop.set(), 1.0)[1])
+    count = []
+
+    def part(tally):
+        count.append(1)
+        if failure == "start":
+            raise run.Failed("it does not start")
+        if failure == "check":
+            tally.add("a check", False)
+        else:
+            tally.pytest("suite", 1 if failure else 0, "== 1 failed, 2 passed in 3s ==" if failure else "== 2 passed in 3s ==")
+
+    before = run.Tally()
+    after = run.played(name, part, before)
+    assert len(count) == runs and after.failed == (failure is not None) and before.failed == 0
+
+
 def test_a_clock_that_stands_still_is_seen(monkeypatch):
     watch = host.Host()
     ahead = 5.0
