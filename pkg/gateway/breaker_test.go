@@ -138,12 +138,12 @@ func TestTheCallersOwnDoingOpensNoBreaker(t *testing.T) { // O-26
 	for range 100 {
 		wg.Go(func() { _ = r.infer(ctx, "") })
 	}
-	if _, err := server.Await(t.Context(), "fraud", func(s sandbox.Seen) bool { return s.InFlight == 100 }); err != nil {
+	if _, err := server.Await(soon(t), "fraud", func(s sandbox.Seen) bool { return s.InFlight == 100 }); err != nil {
 		t.Fatal(err)
 	}
 	cancel()
 	wg.Wait()
-	if _, err := server.Await(t.Context(), "fraud", func(s sandbox.Seen) bool { return s.InFlight == 0 }); err != nil {
+	if _, err := server.Await(soon(t), "fraud", func(s sandbox.Seen) bool { return s.InFlight == 0 }); err != nil {
 		t.Fatal(err)
 	}
 	undo()
@@ -215,8 +215,12 @@ func TestADeadServerCostsNoTimeAndComesBackWithoutAHerd(t *testing.T) {
 	calm.Moment(t, func() error {
 		begin := time.Now()
 		_, err := r.kserve().ModelInfer(t.Context(), fraudRequest())
-		if took := time.Since(begin); took > 500*time.Millisecond || status.Code(err) != codes.Unavailable {
-			return fmt.Errorf("after %s: %w", took, err)
+		took := time.Since(begin)
+		if status.Code(err) != codes.Unavailable {
+			t.Errorf("it ended with %v", err)
+		}
+		if took > 500*time.Millisecond {
+			return fmt.Errorf("it took %s", took)
 		}
 		return nil
 	})

@@ -156,7 +156,7 @@ func TestTheGatewayAddsNextToNoAllocationToATensor(t *testing.T) {
 		for method, request := range requests {
 			runtime.GC()
 			// A call that begins before all of the one before has been given back takes new buffers, which then are there for good.
-			calm.Moment(t, func() error {
+			calm.Luck(t, func() error {
 				added := allocated(t, 20, through, method, &request) - base
 				if limit := int64(n)/50 + 20<<10; added > limit {
 					return fmt.Errorf("%s of %s: %d bytes a call are allocated, the limit is %d", method, name, added, limit)

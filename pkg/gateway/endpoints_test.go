@@ -79,12 +79,15 @@ models: [{name: fraud, targets: {v1: {version: 1}}, pick: queue_depth}]
 		}
 	}
 	calm.Moment(t, func() error { // in which what is known of the servers does not grow old
+		late := soon(t)
 		for seen := map[string]int{}; seen["127.0.0.1:"+port] < 2 || seen["127.0.0.2:"+port] < 2; {
 			call(1) // metrics are read while there are calls
 			select {
 			case host := <-asked:
 				seen[host]++ // the second reading begins when the first is known
 			case <-time.After(10 * time.Millisecond):
+			case <-late.Done():
+				t.Fatalf("metrics were read %v times, want twice each", seen)
 			}
 		}
 		before, was := busy.Seen("fraud").Calls, idle.Seen("fraud").Calls
@@ -143,11 +146,7 @@ func TestPodsOfAServiceAreItsEndpointsAndFollowTheirSlices(t *testing.T) {
 	defer u.Close()
 	until := func(want ...string) {
 		t.Helper()
-		for !slices.Equal(u.Endpoints(), want) {
-			if t.Context().Err() != nil {
-				t.Fatalf("endpoints are %v, want %v", u.Endpoints(), want)
-			}
-		}
+		eventually(t, fmt.Sprintf("endpoints %v", want), func() bool { return slices.Equal(u.Endpoints(), want) })
 	}
 	until("127.0.0.1:" + port)
 	events <- slice("MODIFIED", "127.0.0.1", "127.0.0.2")

@@ -461,18 +461,21 @@ func TestADecoupledCallThatHasHadAnAnswerEndsWithAnErrorAndTheNextOneIsAnsweredF
 type described struct {
 	inference.Pool
 	ready atomic.Bool
-	asked chan struct{}
+	asked chan bool // whether it served by then
 }
 
 func (d *described) Ready() bool { return d.ready.Load() }
 
 func (d *described) Info(context.Context) (*triton.Info, error) {
-	d.asked <- struct{}{}
+	d.asked <- d.ready.Load()
 	return nil, errors.New("not now")
 }
 
 func TestTensorsOfModelsWithAFallbackAreLearntOnceTheyServe(t *testing.T) {
-	pools := map[string]*described{"with": {asked: make(chan struct{})}, "without": {asked: make(chan struct{})}, "declared": {asked: make(chan struct{})}}
+	pools := map[string]*described{}
+	for _, name := range []string{"with", "without", "declared"} {
+		pools[name] = &described{asked: make(chan bool, 100)}
+	}
 	score := 0.5
 	f := &inference.Fallback{Score: &score}
 	target := func(name string) *inference.Target { return &inference.Target{Name: name, Pool: pools[name]} }
@@ -482,16 +485,42 @@ func TestTensorsOfModelsWithAFallbackAreLearntOnceTheyServe(t *testing.T) {
 		{Current: func() *inference.Target { return target("with") }, Fallback: f},
 		{Current: func() *inference.Target { return nil }, Fallback: f},
 	}
-	looked := make(chan struct{}, 100)
-	p := startPrimer(func() []*inference.Model { looked <- struct{}{}; return models })
+	looks, looked := 0, make(chan int, 100)
+	p := startPrimer(func() []*inference.Model {
+		if looks++; looks == 2 { // the look before is over
+			for _, d := range pools {
+				d.ready.Store(true)
+			}
+		}
+		looked <- looks
+		return models
+	})
 	defer p.close()
 	p.changed("")
-	<-looked // nothing serves, so nobody is asked
-	for _, d := range pools {
-		d.ready.Store(true)
+	next := func() {
+		t.Helper()
+		late := soon(t)
+		for {
+			select {
+			case look := <-looked:
+				if look == 1 { // nothing serves, so nobody is asked
+					p.changed("fraud")
+				}
+			case served := <-pools["with"].asked:
+				if !served {
+					t.Error("a model that does not serve is asked")
+				}
+				return
+			case <-pools["without"].asked:
+				t.Fatal("a model without a fallback is asked")
+			case <-pools["declared"].asked:
+				t.Fatal("a model that says what its tensors are is asked")
+			case <-late.Done():
+				t.Fatal("nobody asks")
+			}
+		}
 	}
-	p.changed("fraud")
-	<-pools["with"].asked
+	next()
 	p.changed("fraud") // it was of no use, and is tried again
-	<-pools["with"].asked
+	next()
 }

@@ -55,6 +55,13 @@ func model(t testing.TB) (*sandbox.Server, string) {
 // patience is how long a test waits for what comes at once where nothing is wrong.
 const patience = time.Minute
 
+// soon is a context for what comes at once where nothing is wrong: what waits by it does not wait for ever.
+func soon(t testing.TB) context.Context {
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	t.Cleanup(cancel)
+	return ctx
+}
+
 // rig is a gateway under test.
 type rig struct {
 	gateway *Gateway
@@ -129,10 +136,11 @@ func (r *rig) awaitReady(t testing.TB) {
 	t.Helper()
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
+	late := soon(t)
 	for !r.gateway.Ready() {
 		select {
 		case <-tick.C:
-		case <-t.Context().Done():
+		case <-late.Done():
 			t.Fatal("the gateway did not turn ready")
 		}
 	}
@@ -460,13 +468,15 @@ func TestADrainTurnsUnreadyServesOnAndFinishesWhatIsUnderWay(t *testing.T) { // 
 			_, err := r.kserve().ModelInfer(context.Background(), echo([]byte{1}, 0))
 			slow <- err
 		}()
-		if _, err := server.Await(t.Context(), "echo", func(s sandbox.Seen) bool { return s.InFlight == 1 }); err != nil {
+		if _, err := server.Await(soon(t), "echo", func(s sandbox.Seen) bool { return s.InFlight == 1 }); err != nil {
 			t.Fatal(err)
 		}
 		stopped := make(chan error, 1)
 		go func() { stopped <- r.stop() }()
-		for r.gateway.Ready() { // until the drain has begun
-			runtime.Gosched()
+		for late := soon(t); r.gateway.Ready(); runtime.Gosched() {
+			if late.Err() != nil {
+				t.Fatal("the drain does not begin")
+			}
 		}
 		begun := time.Now()
 		ready, live := r.asked("/readyz"), r.asked("/livez")
@@ -540,10 +550,7 @@ func TestAGatewayIsNotReadyBeforeItsUpstreamIsAndStaysReadyAfterItIsGone(t *test
 	server.Faults.Clear()
 	r.awaitReady(t)
 	down(t, server)
-	states := g.endpointStates()
-	for states[0].Up { // until the outage is known
-		states = g.endpointStates()
-	}
+	eventually(t, "the outage is known", func() bool { return !g.endpointStates()[0].Up })
 	if ready := r.code(t, "/readyz"); ready != 200 {
 		t.Errorf("an outage of the upstream made it %d", ready)
 	}

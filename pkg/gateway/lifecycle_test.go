@@ -133,11 +133,11 @@ func TestReplicasThatAreRestartedOneByOneUnderLoadFailNoCall(t *testing.T) {
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
 	serves := func(address string) { // until calls come back from there
-		n := clients.served(address)
+		n, late := clients.served(address), soon(t)
 		for before := n.Load(); n.Load() < before+20; {
 			select {
 			case <-tick.C:
-			case <-t.Context().Done():
+			case <-late.Done():
 				t.Fatalf("no call reaches %s", address)
 			}
 		}
@@ -199,7 +199,7 @@ func drained(t *testing.T, server *sandbox.Server, triton string) error {
 		}
 		web <- err
 	}()
-	if _, err := server.Await(t.Context(), "echo", func(s sandbox.Seen) bool { return s.InFlight == 3 }); err != nil {
+	if _, err := server.Await(soon(t), "echo", func(s sandbox.Seen) bool { return s.InFlight == 3 }); err != nil {
 		t.Fatal(err)
 	}
 	begin := time.Now()
@@ -224,7 +224,7 @@ func drained(t *testing.T, server *sandbox.Server, triton string) error {
 	if err := <-web; err == nil || !strings.HasPrefix(err.Error(), "503 1 ") || !strings.Contains(err.Error(), stops) || !strings.Contains(err.Error(), "DRAINING") {
 		t.Errorf("the call over HTTP/1.1 ended with %v", err)
 	}
-	if _, err := server.Await(t.Context(), "echo", func(s sandbox.Seen) bool { return s.InFlight == 0 }); err != nil {
+	if _, err := server.Await(soon(t), "echo", func(s sandbox.Seen) bool { return s.InFlight == 0 }); err != nil {
 		t.Error("calls are still under way upstream")
 	}
 	if took > grace+500*time.Millisecond {

@@ -128,7 +128,7 @@ func TestCallsOfEveryProtocolAreMirroredAndSeenApart(t *testing.T) {
 		}
 	}) // as many as the limit has: copies are not charged
 	r.awaitSeries(t, `gateway_mirror_total{model="fraud",outcome="different",target="model_v2"}`, fmt.Sprint(n))
-	seen, err := server.Await(t.Context(), "fraud", func(s sandbox.Seen) bool { return s.Answers == 2*n })
+	seen, err := server.Await(soon(t), "fraud", func(s sandbox.Seen) bool { return s.Answers == 2*n })
 	if err != nil {
 		t.Fatalf("%v: %+v", err, seen)
 	}
@@ -170,7 +170,7 @@ func TestTheUpstreamCanTellACopyFromItsCall(t *testing.T) {
 	if _, err := r.kserve().ModelInfer(ctx, fraudRequest()); err != nil {
 		t.Fatal(err)
 	}
-	seen, err := server.Await(t.Context(), "fraud", func(s sandbox.Seen) bool { return s.Request != nil && s.Request.ModelVersion == "2" && s.Answers == 3 })
+	seen, err := server.Await(soon(t), "fraud", func(s sandbox.Seen) bool { return s.Request != nil && s.Request.ModelVersion == "2" && s.Answers == 3 })
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -132,7 +132,7 @@ func TestACallThatSaysItIsSheddableIsRefusedFirstAndToldWhenToComeBack(t *testin
 	for range 2 {
 		calls.Go(func() { _, _ = r.kserve().ModelInfer(ctx, fraudRequest()) })
 	}
-	if _, err := server.Await(t.Context(), "fraud", func(s sandbox.Seen) bool { return s.InFlight == 2 }); err != nil {
+	if _, err := server.Await(soon(t), "fraud", func(s sandbox.Seen) bool { return s.InFlight == 2 }); err != nil {
 		t.Fatal(err)
 	}
 	ask := func(header, metadata string) (*http.Response, string) {
@@ -180,7 +180,7 @@ upstreams: {triton: {kind: triton, endpoints: %q}}
 	for range 2 {
 		calls.Go(func() { _, _ = r.kserve().ModelInfer(ctx, echo(make([]byte, 600<<10), 0)) })
 	}
-	if _, err := server.Await(t.Context(), "echo", func(s sandbox.Seen) bool { return s.InFlight == 2 }); err != nil {
+	if _, err := server.Await(soon(t), "echo", func(s sandbox.Seen) bool { return s.InFlight == 2 }); err != nil {
 		t.Fatal(err)
 	}
 	begin := time.Now()
