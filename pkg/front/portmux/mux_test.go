@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"runtime"
 	"strings"
 	"sync"
@@ -22,6 +23,9 @@ import (
 	"google.golang.org/grpc/health"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 )
+
+// patience is how long a test waits for what comes at once where nothing is wrong.
+const patience = time.Minute
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
@@ -44,6 +48,7 @@ func dial(t *testing.T, m *Mux) net.Conn {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = c.Close() })
+	_ = c.SetDeadline(time.Now().Add(patience)) // what never comes is not waited for
 	return c
 }
 
@@ -76,8 +81,8 @@ func wantBytes(t *testing.T, c net.Conn, want string) {
 // wantClosed fails unless the other side closes c.
 func wantClosed(t *testing.T, c net.Conn) {
 	t.Helper()
-	if n, err := c.Read(make([]byte, 1)); err == nil {
-		t.Fatalf("read %d bytes from a connection that should be closed", n)
+	if n, err := c.Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Fatalf("read %d bytes from a connection that should be closed: %v", n, err)
 	}
 }
 
@@ -176,11 +181,11 @@ func TestAServerThatDoesNotAcceptCannotPileUpConnections(t *testing.T) {
 	wantBytes(t, accept(t, m.HTTP1()), "GET /first")
 }
 
-// eventually yields until ok holds; the test's own timeout ends it otherwise.
+// eventually yields until ok holds.
 func eventually(t *testing.T, ok func() bool) {
 	t.Helper()
-	for !ok() {
-		if t.Context().Err() != nil {
+	for late := time.Now().Add(patience); !ok(); {
+		if time.Now().After(late) {
 			t.Fatal("it never happened")
 		}
 		runtime.Gosched() // the length of a channel cannot be waited for
