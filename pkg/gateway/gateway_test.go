@@ -489,6 +489,9 @@ func TestADrainTurnsUnreadyServesOnAndFinishesWhatIsUnderWay(t *testing.T) { // 
 		if err := <-stopped; err != nil {
 			t.Errorf("the drain ended with %v", err)
 		}
+		if ready == "200" || live == "503" {
+			t.Errorf("while draining readyz says %s, livez %s", ready, live)
+		}
 		if ready != "503" || live != "200" || err != nil {
 			return fmt.Errorf("while draining readyz says %s, livez %s, and a call before drain.before was over gets %w; that took %s", ready, live, err, took)
 		}

@@ -165,7 +165,11 @@ func TestASmallAnswerThatUnpacksToAHugeOneIsRefused(t *testing.T) {
 		_, _ = w.Write(small.Bytes())
 	})
 	calm.Moment(t, func() error { // in which unpacking takes less time than there is for an answer
-		if _, err := ask(t.Context(), c); err == nil || !strings.Contains(err.Error(), "more than 16 MiB") {
+		_, err := ask(t.Context(), c)
+		if err == nil {
+			t.Error("it was taken")
+		}
+		if err == nil || !strings.Contains(err.Error(), "more than 16 MiB") {
 			return fmt.Errorf("it was not refused for its size: %w", err)
 		}
 		return nil
