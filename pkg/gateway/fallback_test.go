@@ -281,15 +281,7 @@ func TestKServeGetsTheTensorsOfTheModelWhereTheFallbackIsForIt(t *testing.T) {
 func (r *rig) awaitTensors(t *testing.T) {
 	t.Helper()
 	pool := r.gateway.catalog.Declared("fraud").Stable.Pool.(inference.Describer)
-	tick := time.NewTicker(10 * time.Millisecond)
-	defer tick.Stop()
-	for len(pool.Tensors().Outputs) == 0 {
-		select {
-		case <-tick.C:
-		case <-t.Context().Done():
-			t.Fatal("nobody says which tensors fraud has")
-		}
-	}
+	eventually(t, "somebody says which tensors fraud has", func() bool { return len(pool.Tensors().Outputs) > 0 })
 }
 
 func TestASilentTritonIsAnsweredForWithinTheCallersDeadline(t *testing.T) {

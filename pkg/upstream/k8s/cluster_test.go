@@ -15,9 +15,13 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"go.uber.org/goleak"
 )
+
+// patience is how long a test waits for what comes at once where nothing is wrong.
+const patience = time.Minute
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
@@ -111,6 +115,18 @@ func (c *cluster) watch(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
+// watched waits until somebody watches, and gives where events go to.
+func (c *cluster) watched(t *testing.T) chan<- string {
+	t.Helper()
+	select {
+	case w := <-c.watches:
+		return w
+	case <-time.After(patience):
+		t.Fatal("nobody watches")
+		return nil
+	}
+}
+
 // resolve starts a Resolver of k8s:///triton:port, and gives what it calls set with.
 func (c *cluster) resolve(t *testing.T, port string, log io.Writer, again <-chan struct{}) <-chan string {
 	t.Helper()
@@ -166,7 +182,7 @@ func want(t *testing.T, found <-chan string, addresses string) {
 		if got != addresses {
 			t.Fatalf("the addresses are %q, want %q", got, addresses)
 		}
-	case <-t.Context().Done():
+	case <-time.After(patience):
 		t.Fatalf("nothing came; want %q", addresses)
 	}
 }

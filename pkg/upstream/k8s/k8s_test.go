@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -20,7 +21,7 @@ func TestReadyPodsAreFoundAndFollowed(t *testing.T) {
 	c.slices = []string{pods("a", "9", "IPv4", 8001, "10.0.0.2", "10.0.0.1", "!10.0.0.3"), pods("b", "9", "IPv4", 9001, "10.0.1.1")}
 	found := c.resolve(t, "grpc", nil, nil)
 	want(t, found, "10.0.0.1:8001 10.0.0.2:8001 10.0.1.1:9001")
-	w := <-c.watches
+	w := c.watched(t)
 	w <- change("MODIFIED", pods("a", "11", "IPv4", 8001, "10.0.0.2", "!10.0.0.1", "10.0.0.3"))
 	want(t, found, "10.0.0.2:8001 10.0.0.3:8001 10.0.1.1:9001")
 	w <- change("BOOKMARK", `{"metadata":{"resourceVersion":"12"}}`)
@@ -35,12 +36,12 @@ func TestAWatchThatEndsGoesOnWhereItEndedWithTheNewestToken(t *testing.T) {
 	c.slices = []string{pods("a", "9", "IPv4", 8001, "10.0.0.1")}
 	found := c.resolve(t, "8001", nil, nil)
 	want(t, found, "10.0.0.1:8001")
-	w := <-c.watches
+	w := c.watched(t)
 	w <- change("BOOKMARK", `{"metadata":{"resourceVersion":"77"}}`)
 	c.write(t, "token", "second")
 	c.set(func() { c.token = "second" })
 	close(w)
-	w = <-c.watches
+	w = c.watched(t)
 	w <- change("MODIFIED", pods("a", "78", "IPv4", 8001, "10.0.0.9"))
 	want(t, found, "10.0.0.9:8001")
 	c.set(func() {
@@ -58,11 +59,11 @@ func TestAVersionThatIsGoneIsListedAnew(t *testing.T) {
 	c.slices = []string{pods("a", "9", "IPv4", 8001, "10.0.0.1")}
 	found := c.resolve(t, "8001", nil, nil)
 	want(t, found, "10.0.0.1:8001")
-	w := <-c.watches
+	w := c.watched(t)
 	c.set(func() { c.slices = []string{pods("b", "90", "IPv4", 8001, "10.0.0.2")} })
 	w <- change("ERROR", `{"kind":"Status","code":410,"reason":"Expired","message":"too old resource version"}`)
 	want(t, found, "10.0.0.2:8001")
-	w = <-c.watches
+	w = c.watched(t)
 	first := true
 	c.set(func() {
 		c.slices = []string{pods("c", "91", "IPv4", 8001, "10.0.0.3")}
@@ -77,7 +78,7 @@ func TestAVersionThatIsGoneIsListedAnew(t *testing.T) {
 	})
 	close(w)
 	want(t, found, "10.0.0.3:8001")
-	<-c.watches
+	c.watched(t)
 }
 
 // lines is a log that can be read while it is written.
@@ -104,7 +105,7 @@ func TestWhileTheAPIServerIsGoneTheLastAddressesStay(t *testing.T) {
 	var log lines
 	found := c.resolve(t, "8001", &log, nil)
 	want(t, found, "10.0.0.1:8001")
-	w := <-c.watches
+	w := c.watched(t)
 	failed := make(chan struct{}, 100)
 	c.set(func() {
 		c.refuse = func(w http.ResponseWriter, _ *http.Request) bool {
@@ -136,7 +137,7 @@ func TestPodsThatAreAllUnreadyStay(t *testing.T) {
 	c.slices = []string{pods("a", "9", "IPv4", 8001, "10.0.0.1")}
 	found := c.resolve(t, "8001", nil, nil)
 	want(t, found, "10.0.0.1:8001")
-	w := <-c.watches
+	w := c.watched(t)
 	w <- change("MODIFIED", pods("a", "11", "IPv4", 8001, "!10.0.0.1"))
 	w <- change("DELETED", pods("a", "12", "IPv4", 8001))
 	w <- change("ADDED", pods("a", "13", "IPv4", 8001, "10.0.0.2"))
@@ -149,7 +150,7 @@ func TestAConnectionThatFailsHasThemListedAnew(t *testing.T) {
 	again := make(chan struct{})
 	found := c.resolve(t, "8001", nil, again)
 	want(t, found, "10.0.0.1:8001")
-	<-c.watches
+	c.watched(t)
 	c.set(func() { c.slices = []string{pods("a", "20", "IPv4", 8001, "10.0.0.5")} })
 	for {
 		select {
@@ -170,8 +171,8 @@ func TestAReplacedAuthorityIsReadAfterAFailure(t *testing.T) {
 	c.write(t, "ca.crt", "-----BEGIN CERTIFICATE-----\n-----END CERTIFICATE-----\n")
 	var log lines
 	found := c.resolve(t, "8001", &log, nil)
-	for !strings.Contains(log.String(), "has no certificate") {
-		if t.Context().Err() != nil {
+	for late := time.Now().Add(patience); !strings.Contains(log.String(), "has no certificate"); {
+		if time.Now().After(late) {
 			t.Fatal(log.String())
 		}
 	}
