@@ -169,8 +169,8 @@ func (b *batcher) board(l *lane, q *question) bool {
 
 // drive asks Redis for all on the lane and passes the lane on. ctx is that of who drives alone.
 func (b *batcher) drive(ctx context.Context, l *lane, q *question) {
-	err := b.breaker.try(ctx, q.draws[0].Key, time.Until(q.due), len(l.questions), func(ctx context.Context) error {
-		return b.send(ctx, l)
+	err := b.breaker.tryWithin(ctx, q.draws[0].Key, time.Until(q.due), len(l.questions), func(w within) error { //nolint:contextcheck // it has the time of ctx
+		return b.send(w, l)
 	})
 	b.arrive(l, err)
 }
@@ -247,9 +247,9 @@ func (b *batcher) leave(ctx context.Context, q *question) error {
 	return b.breaker.left(ctx, q)
 }
 
-// send asks Redis within the deadline of ctx, in as few calls of the script as there can be: nearly always one. It gives
+// send asks Redis within w, in as few calls of the script as there can be: nearly always one. It gives
 // the first error.
-func (b *batcher) send(ctx context.Context, l *lane) error {
+func (b *batcher) send(w within, l *lane) error {
 	c := b.breaker.client
 	l.used = 0
 	for _, q := range l.questions {
@@ -261,7 +261,7 @@ func (b *batcher) send(ctx context.Context, l *lane) error {
 			s.clear()
 		}
 	}()
-	l.run(ctx, c, sheets)
+	l.run(w, c, sheets)
 	var first error
 	for _, s := range sheets {
 		if err := s.answer(); err != nil && first == nil {
@@ -286,8 +286,8 @@ func (l *lane) put(q *question, c *Client) {
 }
 
 // run runs the script for sheets; with its text for those that Redis says it does not know it for.
-func (l *lane) run(ctx context.Context, c *Client, sheets []*sheet) {
-	l.process(ctx, c, sheets, "evalsha", drawing.hash)
+func (l *lane) run(w within, c *Client, sheets []*sheet) {
+	l.process(w, c, sheets, "evalsha", drawing.hash)
 	var again []*sheet
 	for _, s := range sheets {
 		if unknownScript(s.cmd.Err()) {
@@ -295,41 +295,39 @@ func (l *lane) run(ctx context.Context, c *Client, sheets []*sheet) {
 		}
 	}
 	if len(again) > 0 {
-		l.process(ctx, c, again, "eval", drawing.text)
+		l.process(w, c, again, "eval", drawing.text)
 	}
 }
 
-func (l *lane) process(ctx context.Context, c *Client, sheets []*sheet, name, script string) {
-	if len(sheets) == 1 {
-		l.one(ctx, c, sheets[0], name, script)
+// process runs the script for each of the sheets, whose commands have their errors.
+func (l *lane) process(w within, c *Client, sheets []*sheet, name, script string) {
+	if len(sheets) == 1 && l.conn != nil && !errors.Is(l.keep(w, sheets[0], name, script), errEnded) {
 		return
 	}
-	pipe := c.rdb.Pipeline()
-	for _, s := range sheets {
-		_ = pipe.Process(ctx, s.command(ctx, name, script)) // only queues
+	ctx, cancel := w.timed() // there may be waiting for a connection
+	defer cancel()
+	if len(sheets) > 1 {
+		pipe := c.rdb.Pipeline()
+		for _, s := range sheets {
+			_ = pipe.Process(ctx, s.command(ctx, name, script)) // only queues
+		}
+		_, _ = pipe.Exec(ctx)
+		return
 	}
-	_, _ = pipe.Exec(ctx) // each command has its own error
-}
-
-// one runs the script for a sheet, whose command has the error, by the lane's own connection where it may have one.
-func (l *lane) one(ctx context.Context, c *Client, s *sheet, name, script string) {
 	if c.single == nil {
-		_ = c.rdb.Process(ctx, s.command(ctx, name, script))
+		_ = c.rdb.Process(ctx, sheets[0].command(ctx, name, script))
 		return
 	}
-	for {
-		used := l.conn != nil
-		if !used {
-			l.conn = c.single.Conn()
-		}
-		err := l.conn.Process(ctx, s.command(ctx, name, script))
-		if err == nil || unknownScript(err) {
-			return
-		}
+	l.conn = c.single.Conn()
+	_ = l.keep(ctx, sheets[0], name, script)
+}
+
+// keep runs the script for a sheet by the lane's own connection, and keeps that where nothing is wrong with it.
+func (l *lane) keep(ctx context.Context, s *sheet, name, script string) error {
+	err := l.conn.Process(ctx, s.command(ctx, name, script))
+	if err != nil && !unknownScript(err) {
 		_ = l.conn.Close() // Redis may have said that it is a replica now: another connection goes to the new master
 		l.conn = nil
-		if !used || !errors.Is(err, errEnded) {
-			return
-		}
 	}
+	return err
 }

@@ -73,8 +73,17 @@ func (b *breaker) changed(_ string, from, to gobreaker.State) {
 	}
 }
 
-// try runs ask, for so many calls, within budget, and tells the breaker how it went.
+// try runs ask, for so many calls, within budget, and tells the breaker how it went. The context of ask ends with the budget.
 func (b *breaker) try(ctx context.Context, name string, budget time.Duration, calls int, ask func(context.Context) error) error {
+	return b.tryWithin(ctx, name, budget, calls, func(w within) error { //nolint:contextcheck // it has the time of ctx, and its values
+		timed, cancel := w.timed()
+		defer cancel()
+		return ask(timed)
+	})
+}
+
+// tryWithin is try for who may have a connection already, and then needs no timer.
+func (b *breaker) tryWithin(ctx context.Context, name string, budget time.Duration, calls int, ask func(within) error) error {
 	if err := ctx.Err(); err != nil {
 		return callersError{err}
 	}
@@ -84,7 +93,7 @@ func (b *breaker) try(ctx context.Context, name string, budget time.Duration, ca
 		if deadline, ok := ctx.Deadline(); ok && deadline.Before(by) {
 			by = deadline
 		}
-		err := ask(within{ctx, by}) //nolint:contextcheck // it has the values of ctx, and its time
+		err := ask(within{ctx, by})
 		if err == nil {
 			return struct{}{}, nil
 		}
@@ -108,7 +117,8 @@ func (b *breaker) try(ctx context.Context, name string, budget time.Duration, ca
 }
 
 // within is a context that says by when to be done, and ends by itself never: connections go by the time, and to be told that
-// the caller has left costs more than looking for it afterwards.
+// the caller has left costs more than looking for it afterwards. It is for who has a connection: the library waits for
+// one for as long as making it takes, unless it is told to stop.
 type within struct {
 	of context.Context // its values
 	by time.Time
@@ -117,6 +127,11 @@ type within struct {
 func (w within) Deadline() (time.Time, bool) { return w.by, true }
 func (w within) Done() <-chan struct{}       { return nil }
 func (w within) Value(key any) any           { return w.of.Value(key) }
+
+// timed is a context that ends when the time is up.
+func (w within) timed() (context.Context, context.CancelFunc) {
+	return context.WithDeadline(context.WithoutCancel(w.of), w.by)
+}
 
 func (w within) Err() error {
 	if time.Now().Before(w.by) {

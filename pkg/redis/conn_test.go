@@ -4,6 +4,7 @@ import (
 	"errors"
 	"net"
 	"testing"
+	"time"
 
 	"github.com/model-gateway/model-gateway/pkg/internal/socket"
 )
@@ -52,5 +53,57 @@ func TestAQuestionIsNotWrittenToAConnectionThatHasEnded(t *testing.T) {
 	}
 	if n, err := c.Write([]byte("x")); n != 0 || !errors.Is(err, errEnded) {
 		t.Errorf("%d, %v; want %v", n, err, errEnded)
+	}
+}
+
+// talking is a connection on which there is always something to read, after a while.
+type talking struct {
+	socket.Conn
+	reads, says chan struct{}
+	closed      bool
+}
+
+func (c *talking) Silent() bool                { return false }
+func (c *talking) Write(p []byte) (int, error) { return len(p), nil }
+func (c *talking) Read(p []byte) (int, error) {
+	c.reads <- struct{}{}
+	<-c.says
+	return len(p), nil
+}
+
+func (c *talking) SetWriteDeadline(time.Time) error {
+	if c.closed {
+		return net.ErrClosed
+	}
+	return nil
+}
+
+// Run it with the race detector.
+func TestWhoeverReadsAllTheTimeMayBeWrittenTo(t *testing.T) {
+	plain := &talking{reads: make(chan struct{}), says: make(chan struct{})}
+	c := check(plain)
+	go func() {
+		for range 2 {
+			_, _ = c.Read(make([]byte, 1))
+		}
+	}()
+	<-plain.reads
+	plain.says <- struct{}{}
+	<-plain.reads // again
+	if _, err := c.Write([]byte("x")); err != nil {
+		t.Errorf("while the other side was read: %v", err)
+	}
+	plain.says <- struct{}{}
+}
+
+func TestWhatTheLibraryHasClosedIsKnownBeforeAQuestionIsWritten(t *testing.T) {
+	plain := &talking{}
+	c := check(plain)
+	if err := c.SetWriteDeadline(time.Now()); err != nil {
+		t.Error(err)
+	}
+	plain.closed = true
+	if err := c.SetWriteDeadline(time.Now()); !errors.Is(err, errEnded) {
+		t.Errorf("%v; want %v", err, errEnded)
 	}
 }

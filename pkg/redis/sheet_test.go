@@ -93,7 +93,7 @@ func TestQuestionsThatGoTogetherAreAnsweredAsIfEachWentAlone(t *testing.T) {
 			for range rapid.IntRange(1, 12).Draw(r, "questions") {
 				l.questions = append(l.questions, anyQuestion(r, strconv.Itoa(model), burst))
 			}
-			if err := batch.send(context.Background(), l); err != nil {
+			if err := batch.send(within{context.Background(), time.Now().Add(time.Minute)}, l); err != nil {
 				r.Fatal(err)
 			}
 			for i, q := range l.questions {
