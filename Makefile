@@ -55,7 +55,7 @@ fmt: $(BIN)/.golangci-lint-$(GOLANGCI_LINT) ## format the Go code
 unit: $(BIN)/.gotestsum-$(GOTESTSUM) redis prometheus ## unit tests, with the seeds of the fuzz tests, under the race detector
 	$(if $(RACE),,@echo "no C compiler: testing without the race detector")
 	$(BIN)/gotestsum --format pkgname-and-test-fails --format-hide-empty-pkg -- $(RACE) -timeout 30m $(PKG)
-	$(if $(RACE),$(GO) test ./pkg/internal/socket && $(GO) test -run 'NextToNoAllocation|OnlyAtConnections' ./pkg/gateway ./pkg/redis)
+	$(if $(RACE),$(GO) test ./pkg/internal/socket && $(GO) test -run 'NextToNoAllocation|NobodyNoticesThatRedis|AConnectionThatHasEnded' ./pkg/gateway ./pkg/redis)
 	$(GO) test -C proto/gen ./...
 
 .PHONY: redis
