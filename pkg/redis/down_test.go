@@ -226,11 +226,14 @@ func unreachable(t *testing.T) string {
 		t.Fatal(err)
 	}
 	for range 4 { // more than the queue holds; those that hang do so in the background
-		one, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_NONBLOCK, 0)
+		one, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM, 0)
 		if err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { _ = syscall.Close(one) })
+		if err := syscall.SetNonblock(one, true); err != nil {
+			t.Fatal(err)
+		}
 		_ = syscall.Connect(one, self) // in progress
 	}
 	return fmt.Sprintf("127.0.0.1:%d", self.(*syscall.SockaddrInet4).Port)
