@@ -52,7 +52,7 @@ func Open(o Options, observer Observer) (*Client, error) {
 	rdb := o.client()
 	prefix := o.Prefix + ":"
 	c := &Client{rdb: rdb, options: o, observer: observer, prefix: prefix, crc: crc16(0, prefix)}
-	if o.TLS == nil && o.connections() > lanes { // which keep theirs
+	if o.TLS == nil && o.connections() > 2*lanes { // which keep theirs: as many are left for all else
 		c.single, _ = rdb.(*goredis.Client)
 	}
 	c.stopped, c.stop = context.WithCancel(context.Background())
