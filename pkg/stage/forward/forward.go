@@ -122,7 +122,7 @@ func (s *Stage) attempt(ctx context.Context, c *inference.Call, endpoint inferen
 		}
 		next, none := c.Target.Pool.Pick(c, not)
 		if none != nil {
-			return endpoint, none
+			return endpoint, err // there was no room; that the others have gone since says less
 		}
 		endpoint = next
 	}

@@ -14,6 +14,7 @@ import (
 type rooms struct {
 	endpoints []*room
 	picks     int
+	gone      bool // those that are full are not there any more
 }
 
 type room struct {
@@ -42,7 +43,7 @@ func (p *rooms) Pick(_ *inference.Call, not []inference.Endpoint) (inference.End
 		if !e.known {
 			return e, nil
 		}
-		left = true
+		left = !p.gone
 	}
 	if left {
 		return nil, fault.New(fault.Overloaded, "all are full")
@@ -95,11 +96,14 @@ func TestAStepOfASequenceGoesNowhereElseForWantOfRoom(t *testing.T) {
 func TestWhereThereIsNoRoomForAFurtherAttemptTheFirstOnesFailureIsTheCalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, kind := range []fault.Kind{fault.EndpointLost, fault.UpstreamQueue} {
-			s, r, told, p, c := crowded(false, true)
-			p.endpoints[0].errs = []error{fault.New(kind, "not here")}
-			err := s.Handle(t.Context(), c)
-			if fault.Of(err).Kind != kind || c.Attempts != 1 || len(r.outcomes) != 1 || *told != 0 {
-				t.Errorf("%v after %d attempts; recorded %+v, told %d times", err, c.Attempts, r, *told)
+			for _, gone := range []bool{false, true} {
+				s, r, told, p, c := crowded(false, true)
+				p.gone = gone
+				p.endpoints[0].errs = []error{fault.New(kind, "not here")}
+				err := s.Handle(t.Context(), c)
+				if fault.Of(err).Kind != kind || c.Attempts != 1 || len(r.outcomes) != 1 || *told != 0 {
+					t.Errorf("%v after %d attempts; recorded %+v, told %d times", err, c.Attempts, r, *told)
+				}
 			}
 		}
 	})
